@@ -1,0 +1,16 @@
+"""kvplan: how many sequences fit, how well the batch is used, how much of the cache is wasted.
+
+>>> from kvplan import Plan, evaluate
+>>> report = evaluate(Plan(model="llama-3.1-70b", gpu="h100-sxm", tp=4, context=32768))
+>>> report.cache.bytes_per_token, report.engine.bytes_per_block, report.capacity.binding
+(81920, 1310720, 'memory')
+"""
+
+from kvplan.catalog import load_preset, presets
+from kvplan.links import decode_link, encode_link
+from kvplan.plan import Plan
+from kvplan.report import Report, evaluate
+from kvplan.version import VERSION
+
+__version__ = VERSION
+__all__ = ["Plan", "Report", "decode_link", "encode_link", "evaluate", "load_preset", "presets"]

@@ -1,0 +1,136 @@
+"""How many sequences fit, and which limit binds: reserved to the full context, or on demand.
+
+Reserve: every request books its declared maximum. On demand: it books what it holds and grows; more fit on average,
+and when the pool runs out somebody is preempted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from kvplan.cache import shared_blocks
+from kvplan.catalog import Setting
+from kvplan.engine import Capacity, Layout, blocks_per_request, capacity, layout, start_check
+from kvplan.lengths import resident_mean
+from kvplan.memory import budget
+
+LIMITS = ("does_not_fit", "memory", "tenant_quota", "max_num_seqs")
+"""What can bind, in the order in which ties are named."""
+UNLIMITED = 2**62
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """Sequences at a context, or at each of an array of contexts.
+
+    `memory_ceiling` is by reservation, before other limits; `batch_ceiling` after them, 0 where the engine does not
+    start; `tenant_quota` None where there is none; `on_demand_ceiling` is a mean, by memory, not a guarantee.
+    """
+
+    memory_ceiling: int
+    tenant_quota: int | None
+    max_num_seqs: int
+    batch_ceiling: int
+    binding: str
+    on_demand_ceiling: int
+    resident_mean_tokens: float
+
+
+@dataclass(frozen=True)
+class CeilingCurve:
+    """The ceilings over an array of contexts; ceilings are 0 where one request does not start. A request books
+    `blocks_booked` blocks of `bytes_per_block` on the fullest device."""
+
+    contexts: np.ndarray
+    blocks_booked: np.ndarray
+    bytes_per_block: int
+    memory_ceiling: np.ndarray
+    batch_ceiling: np.ndarray
+    on_demand_ceiling: np.ndarray
+    binding: np.ndarray
+
+
+def ceilings(setting: Setting, shape: Layout, numbers: Capacity, context) -> Ceilings:
+    """The ceilings at `context`, an integer or an array of them, given what the engine makes of it.
+
+    memory_ceiling = (num_blocks - s) // (blocks_per_request(context + spec_tokens) - s), s the blocks of a shared
+    prefix. on_demand_ceiling = (num_blocks - s) / blocks at the mean a running request holds, each group with half a
+    block for the one being filled; never below memory_ceiling, as both meet for full-length requests.
+    """
+    plan = setting.plan
+    shared = sum(shared_blocks(plan.shared_prefix_tokens, context, group.block_tokens) for group in shape.groups)
+    own_blocks = blocks_per_request(shape, context + plan.spec_tokens) - shared
+    free_blocks = np.maximum(numbers.num_blocks - shared, 0)
+    by_memory = free_blocks // own_blocks
+
+    resident = resident_mean(setting.lengths, context)
+    resident_blocks = sum((resident + group.block_tokens / 2) / group.block_tokens for group in shape.groups)
+    on_demand = np.maximum(by_memory, np.floor(free_blocks / resident_blocks).astype(np.int64))
+
+    quota = None if plan.tenant_quota_fraction is None else _whole(np.floor(plan.tenant_quota_fraction * by_memory))
+    limits = np.stack(
+        np.broadcast_arrays(
+            np.where(numbers.fits, UNLIMITED, 0),
+            by_memory,
+            UNLIMITED if quota is None else quota,
+            setting.max_num_seqs,
+        )
+    )
+    return Ceilings(
+        memory_ceiling=_whole(by_memory),
+        tenant_quota=quota,
+        max_num_seqs=setting.max_num_seqs,
+        batch_ceiling=_whole(limits.min(axis=0)),
+        binding=_names(limits.argmin(axis=0)),
+        on_demand_ceiling=_whole(on_demand),
+        resident_mean_tokens=float(resident) if np.ndim(resident) == 0 else resident,
+    )
+
+
+def ceiling_curve(setting: Setting, contexts: np.ndarray) -> CeilingCurve:
+    """The ceilings of a plan over contexts, everything else as it is."""
+    contexts = np.asarray(contexts, dtype=np.int64)
+    shape = layout(setting)
+    numbers = capacity(shape, contexts, budget(setting).pool_bytes)
+    found = ceilings(setting, shape, numbers, contexts)
+    starts = numbers.fits & (shape.refused is None)
+    return CeilingCurve(
+        contexts=contexts,
+        blocks_booked=blocks_per_request(shape, contexts + setting.plan.spec_tokens),
+        bytes_per_block=shape.bytes_per_block,
+        memory_ceiling=np.where(starts, found.memory_ceiling, 0),
+        batch_ceiling=np.where(starts, found.batch_ceiling, 0),
+        on_demand_ceiling=np.where(starts, found.on_demand_ceiling, 0),
+        binding=np.where(starts, found.binding, "does_not_fit"),
+    )
+
+
+def smallest_tp(setting: Setting) -> tuple[int | None, int | None]:
+    """The smallest tp of 1, 2, 4, ... that the engine accepts and at which one request starts, and the smallest at
+    which the weights leave any pool; None where there is none up to 64."""
+    starts = leaves_pool = None
+    for tp in (1, 2, 4, 8, 16, 32, 64):
+        candidate = replace(setting, plan=setting.plan.model_copy(update={"tp": tp}))
+        shape = layout(candidate)
+        if shape.refused:
+            continue
+        pool_bytes = budget(candidate).pool_bytes
+        if leaves_pool is None and pool_bytes > 0:
+            leaves_pool = tp
+        if start_check(shape, setting.plan.context, pool_bytes).fits:
+            starts = tp
+            break
+    return starts, leaves_pool
+
+
+def _whole(value):
+    """Whole sequences: an int for one context, an integer array for many."""
+    value = np.asarray(value).astype(np.int64)
+    return int(value) if value.ndim == 0 else value
+
+
+def _names(index):
+    names = np.asarray(LIMITS)[index]
+    return str(names) if names.ndim == 0 else names

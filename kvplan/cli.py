@@ -1,0 +1,169 @@
+"""The command line: the same report as the dashboard, as text or JSON.
+
+Exit code 0 on success, 2 with one clear line on bad input.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+
+from kvplan import catalog, verdict
+from kvplan.links import decode_link, encode_link
+from kvplan.plan import Plan, from_text
+from kvplan.report import Report, evaluate
+from kvplan.units import binary, count, gib, percent
+from kvplan.version import VERSION
+
+BAD_INPUT = 2
+
+
+class BadInput(Exception):
+    """Input the command cannot use, as one line for the user."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        options.run(options)
+    except BadInput as problem:
+        print(f"kvplan: {problem}", file=sys.stderr)
+        return BAD_INPUT
+    except BrokenPipeError:
+        # The reader (head, less) has seen enough; nothing is wrong.
+        sys.stderr.close()
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="kvplan", description="KV-cache capacity planning for LLM serving.")
+    parser.add_argument("--version", action="version", version=f"kvplan {VERSION}")
+    commands = parser.add_subparsers(required=True, metavar="command")
+
+    report = commands.add_parser("report", help="everything kvplan says of a plan")
+    _add_plan_options(report)
+    report.add_argument("--json", action="store_true", help="print JSON with stable keys")
+    report.set_defaults(run=_report)
+
+    link = commands.add_parser("link", help="the link that opens a plan in the dashboard")
+    _add_plan_options(link)
+    link.add_argument("--base", default="", help="address of the dashboard, put before the query")
+    link.add_argument("--short", action="store_true", help="only what differs from the defaults")
+    link.set_defaults(run=_link)
+
+    presets = commands.add_parser("presets", help="the models, GPUs, workloads and ready plans in the catalog")
+    presets.add_argument("--check", action="store_true", help="exit 2 if any preset file is broken")
+    presets.set_defaults(run=_presets)
+    return parser
+
+
+def _add_plan_options(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--preset", metavar="NAME", help="start from a ready plan")
+    command.add_argument("--link", metavar="URL", help="start from a shared link")
+    command.add_argument(
+        "--set", metavar="FIELD=VALUE", action="append", default=[], help="set one field of the plan; may be repeated"
+    )
+
+
+def _report(options: argparse.Namespace) -> None:
+    report = _evaluated(_plan(options))
+    print(json.dumps(report.to_dict(), indent=2, allow_nan=False) if options.json else _as_text(report))
+
+
+def _link(options: argparse.Namespace) -> None:
+    plan = _plan(options)
+    _evaluated(plan)
+    print(encode_link(plan, options.base, full=not options.short))
+
+
+def _presets(options: argparse.Namespace) -> None:
+    broken = []
+    for kind in catalog.SPECS:
+        found = catalog.library(kind)
+        broken += found.broken
+        print(f"{kind}s")
+        for spec in found.specs.values():
+            print(f"  {spec.id:<24} {spec.name}")
+    for line in broken:
+        print(f"kvplan: {line}", file=sys.stderr)
+    if broken and options.check:
+        raise BadInput(f"presets: {len(broken)} of the files cannot be used")
+
+
+def _plan(options: argparse.Namespace) -> Plan:
+    """The plan that --preset or --link names, with --set on top."""
+    if options.preset and options.link:
+        raise BadInput("--preset and --link: only one of them can be given")
+    base = Plan()
+    if options.preset:
+        try:
+            base = catalog.load_preset(options.preset, "plan")
+        except ValueError as error:
+            raise BadInput(str(error)) from None
+    if options.link:
+        base, notes = decode_link(options.link)
+        for note in notes:
+            print(f"kvplan: ignored from the link: {note}", file=sys.stderr)
+    plan, dropped = from_text(dict(_assignment(text) for text in options.set), base)
+    if dropped:
+        raise BadInput("; ".join(f"{name}: {reason}" for name, reason in dropped.items()))
+    return plan
+
+
+def _assignment(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise BadInput(f"--set: must be FIELD=VALUE, got {text!r}")
+    return name.strip(), value.strip()
+
+
+def _evaluated(plan: Plan) -> Report:
+    """The report; an id that no preset has is bad input, not an answer."""
+    report = evaluate(plan)
+    if report.setting is None:
+        raise BadInput(report.engine.refused)
+    return report
+
+
+def _as_text(report: Report) -> str:
+    answer = verdict.ceiling(report)
+    rows = [f"  {name:<20} {value:>12}  {what}" for name, value, what in _rows(report)]
+    notes = [f"note: {note}" for note in report.notes]
+    sources = [
+        f"source: {name}: {source.text}{f' ({source.mark})' if source.mark else ''}"
+        for name, source in report.sources.items()
+    ]
+    return "\n".join([verdict.plain(answer.sentence), verdict.plain(answer.reason), "", *rows, "", *notes, *sources])
+
+
+def _rows(report: Report) -> list[tuple[str, str, str]]:
+    """The report as rows (name, value, what it counts)."""
+    cache, memory, engine, capacity = report.cache, report.memory, report.engine, report.capacity
+    batching, paging = report.batching, report.paging
+    return [
+        ("batch ceiling", count(capacity.batch_ceiling), f"sequences, {verdict.BINDING[capacity.binding]}"),
+        ("memory ceiling", count(capacity.memory_ceiling), "sequences by reservation, before other limits"),
+        ("on demand", count(capacity.on_demand_ceiling), "sequences on average, by memory, not a guarantee"),
+        ("smallest tp", str(capacity.min_tp or "none"), "at which one request of this context starts"),
+        ("cache per token", binary(cache.bytes_per_token), f"per device, {binary(cache.bytes_per_token_total)} in all"),
+        ("request held", gib(cache.request_bytes_held, 3), "per device, what its tokens occupy"),
+        ("request booked", gib(cache.request_bytes_booked, 3), "per device, what the engine sets aside"),
+        ("device", gib(memory.total_bytes, 2), "total the driver reports"),
+        ("  weights", gib(memory.weight_bytes, 2), "per device"),
+        ("  activations", gib(memory.activation_bytes, 2), "per device"),
+        ("  workspace", gib(memory.workspace_bytes, 2), "per device, non-torch, graphs and kernels"),
+        ("  allocator overhead", gib(memory.overhead_bytes, 2), "per device, a share of the pool"),
+        ("  KV pool", gib(memory.pool_bytes, 2), "per device"),
+        ("  left free", gib(memory.left_free_bytes, 2), "per device, what utilization leaves to others"),
+        ("  shortfall", gib(memory.shortfall_bytes, 2), "per device, missing before any pool"),
+        ("blocks", count(engine.num_blocks), f"of {count(engine.block_size)} tokens, as the engine prints them"),
+        ("KV cache tokens", count(engine.kv_cache_tokens), "as the engine prints them"),
+        ("concurrency", f"{engine.max_concurrency:.2f}x", "requests of this context, as the engine prints it"),
+        ("static batching", percent(batching.static_utilisation), f"of slots used at batch {count(batching.batch)}"),
+        ("continuous gain", f"{batching.gain:.2f}x", "tokens in the same steps"),
+        ("block waste", percent(paging.waste_share), f"of booked slots, {paging.waste_tokens:.1f} tokens a sequence"),
+        ("contiguous waste", percent(paging.contiguous_waste_share), "of slots, if each request reserved the context"),
+    ]

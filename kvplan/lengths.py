@@ -1,0 +1,201 @@
+"""A length distribution is its quantile function: families, tables and samples alike.
+
+With Q the quantile function, the mean is the integral of Q over (0, 1) and the expected longest of B independent
+draws is the integral of Q(v^(1/B)). Tables and samples are step functions, for which both are finite sums and exact.
+
+A workload's lengths are drawn together: a request has a prompt and an output. `quantile`, `mean` and `expected_max`
+speak of the outputs (how long a request decodes); the joint cells keep the correlation for everything that needs both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import pairwise
+
+import numpy as np
+
+SLICES = 4096
+"""Slices that stand for a continuous family where only its joint cells are asked for."""
+EVEN_BINS, TAIL_BINS, PROMPT_SLICES = 22, 18, 16
+EULER_GAMMA = 0.5772156649015329
+
+
+@dataclass(frozen=True, eq=False)
+class Lengths:
+    """Output lengths in tokens, and the prompts that came with them.
+
+    `quantile(p)` and `expected_max(n)` broadcast over arrays. `shares`, `outputs` and `prompts` are the joint cells:
+    arrays of one shape, the shares adding up to 1; prompts are 0 where none are known.
+    """
+
+    mean: float
+    quantile: Callable[[np.ndarray], np.ndarray]
+    expected_max: Callable[[int], float]
+    shares: np.ndarray
+    outputs: np.ndarray
+    prompts: np.ndarray
+
+    def sample(self, n: int, seed: int) -> np.ndarray:
+        """`n` whole output lengths, each at least 1, the same for the same seed."""
+        drawn = np.random.default_rng(seed).random(n)
+        return np.maximum(1, np.ceil(self.quantile(drawn))).astype(np.int64)
+
+
+def harmonic(n):
+    """The harmonic number H_n = 1 + 1/2 + ... + 1/n, to 14 digits; `n` a whole number or an array of them."""
+    n = np.asarray(n, dtype=np.int64)
+    table = np.concatenate([[0.0], np.cumsum(1.0 / np.arange(1, 101))])
+    large = np.maximum(n, 100).astype(float)
+    asymptotic = np.log(large) + EULER_GAMMA + 1 / (2 * large) - 1 / (12 * large**2) + 1 / (120 * large**4)
+    result = np.where(n <= 100, table[np.minimum(n, 100)], asymptotic)
+    return float(result) if result.ndim == 0 else result
+
+
+def fixed(n: float) -> Lengths:
+    """Every output is `n` tokens."""
+    _require_positive("n", n)
+    return from_table([(1.0, n)])
+
+
+@lru_cache(maxsize=256)
+def uniform(a: float, b: float) -> Lengths:
+    """Outputs evenly spread between `a` and `b` tokens."""
+    _require_positive("a", a)
+    if b < a:
+        raise ValueError(f"uniform: b must be at least a = {a:g}, got {b:g}")
+    return _continuous(
+        mean=(a + b) / 2,
+        quantile=lambda p: a + (b - a) * np.asarray(p, dtype=float),
+        expected_max=lambda n: a + (b - a) * n / (n + 1),
+    )
+
+
+@lru_cache(maxsize=256)
+def exponential(mean: float) -> Lengths:
+    """Outputs without memory: the longest of n is `mean` times H_n on average."""
+    _require_positive("mean", mean)
+    return _continuous(
+        mean=mean,
+        quantile=lambda p: -mean * np.log1p(-np.asarray(p, dtype=float)),
+        expected_max=lambda n: mean * harmonic(n),
+    )
+
+
+def from_table(rows: Iterable[Sequence[float]]) -> Lengths:
+    """Lengths from rows (share, output) or (share, output, prompt); shares may be counts, they are normalised."""
+    table = [(float(row[0]), float(row[1]), float(row[2]) if len(row) > 2 else 0.0) for row in rows]
+    if not table:
+        raise ValueError("table: at least one row is needed, got none")
+    shares, outputs, prompts = np.array(table).T
+    if not (np.isfinite(shares).all() and (shares >= 0).all() and shares.sum() > 0):
+        raise ValueError("table: shares must be 0 or more and not all 0")
+    return _steps(shares / shares.sum(), outputs, prompts)
+
+
+def from_samples(outputs: Sequence[float], prompts: Sequence[float] | None = None) -> Lengths:
+    """The empirical distribution of observed requests; with prompts, request by request."""
+    outputs = np.asarray(outputs, dtype=float)
+    prompts = np.zeros_like(outputs) if prompts is None else np.asarray(prompts, dtype=float)
+    if outputs.ndim != 1 or outputs.size == 0:
+        raise ValueError("outputs: a sequence of at least one length is needed")
+    if outputs.shape != prompts.shape:
+        raise ValueError(f"prompts: one for each output is needed, got {prompts.size} for {outputs.size} outputs")
+    return _steps(np.full(outputs.size, 1 / outputs.size), outputs, prompts)
+
+
+def to_table(outputs: Sequence[int], prompts: Sequence[int]) -> list[tuple[int, float, float]]:
+    """Rows (requests, mean output, mean prompt) that stand for observed requests; `from_table` reads them back.
+
+    Requests in order of output are cut into about 40 bins, even ones up to 90 % and then ever narrower to the longest,
+    as the longest decide how long a static batch lasts. Each bin is cut into up to 16 slices in order of prompt, so
+    that lengths stay right when they are clipped. Means and counts are exact.
+    """
+    outputs, prompts = np.asarray(outputs, dtype=float), np.asarray(prompts, dtype=float)
+    order = np.lexsort((prompts, outputs))
+    outputs, prompts = outputs[order], prompts[order]
+    even = np.linspace(0, 0.9, EVEN_BINS + 1)
+    narrowing = 1 - np.geomspace(0.1, 1 / outputs.size, TAIL_BINS)
+    edges = np.unique(np.rint(np.concatenate([even, narrowing, [1.0]]) * outputs.size).astype(int))
+    rows = []
+    for start, stop in pairwise(edges):
+        output = float(outputs[start:stop].mean())
+        slices = np.array_split(np.sort(prompts[start:stop]), PROMPT_SLICES)
+        rows += [(part.size, output, float(part.mean())) for part in slices if part.size]
+    return rows
+
+
+def with_prompt(lengths: Lengths, prompt: float) -> Lengths:
+    """The same outputs, every request with a prompt of `prompt` tokens."""
+    return replace(lengths, prompts=np.full_like(lengths.outputs, prompt))
+
+
+def mean_prompt(lengths: Lengths) -> float:
+    """Mean prompt in tokens."""
+    return float(lengths.shares @ lengths.prompts)
+
+
+def clipped(lengths: Lengths, context) -> tuple[np.ndarray, np.ndarray]:
+    """Prompts and outputs cut to what a context admits: p' = min(p, context - 1), o' = min(o, context - p').
+
+    `context` is a number or an array of shape (n,); the results then have shape (cells,) or (n, cells).
+    """
+    context = np.asarray(context)[..., np.newaxis]
+    prompts = np.minimum(lengths.prompts, context - 1)
+    return prompts, np.minimum(lengths.outputs, context - prompts)
+
+
+def resident_mean(lengths: Lengths, context):
+    """Tokens a running request holds, averaged over time, when requests are clipped to `context`.
+
+    Long outputs run longer and are met more often, so the mean is size-biased:
+    E[p'o' + o'(o' + 1)/2] / E[o'] for prompt p' and output o' drawn together.
+    """
+    prompts, outputs = clipped(lengths, context)
+    token_steps = prompts * outputs + outputs * (outputs + 1) / 2
+    return (token_steps @ lengths.shares) / (outputs @ lengths.shares)
+
+
+def clipped_share(lengths: Lengths, context: int) -> float:
+    """Share of requests whose prompt and output together exceed `context` tokens."""
+    return float(lengths.shares @ (lengths.prompts + lengths.outputs > context))
+
+
+def totals(lengths: Lengths, context: int) -> Lengths:
+    """What a request holds when it completes: prompt + output, cut to `context` tokens."""
+    prompts, outputs = clipped(lengths, context)
+    return _steps(lengths.shares, prompts + outputs, np.zeros_like(outputs))
+
+
+def _steps(shares: np.ndarray, outputs: np.ndarray, prompts: np.ndarray) -> Lengths:
+    """A step function: E[max of n] = sum of x_i (u_i^n - u_(i-1)^n) over outputs x in ascending order."""
+    if not (np.isfinite(outputs).all() and (outputs > 0).all()):
+        raise ValueError("outputs: every length must be a positive number of tokens")
+    if not (np.isfinite(prompts).all() and (prompts >= 0).all()):
+        raise ValueError("prompts: every length must be 0 or more tokens")
+    values, positions = np.unique(outputs, return_inverse=True)
+    upper = np.cumsum(np.bincount(positions, weights=shares))
+    upper[-1] = 1.0
+
+    def quantile(p):
+        return values[np.minimum(np.searchsorted(upper, p, side="left"), values.size - 1)]
+
+    def expected_max(n):
+        powers = upper ** np.asarray(n, dtype=float)[..., np.newaxis]
+        result = np.diff(powers, prepend=0.0) @ values
+        return float(result) if result.ndim == 0 else result
+
+    return Lengths(float(shares @ outputs), quantile, expected_max, shares, outputs, prompts)
+
+
+def _continuous(*, mean: float, quantile: Callable, expected_max: Callable) -> Lengths:
+    """A closed-form family; its cells are slices that thin out towards the longest outputs, which weigh most."""
+    edges = 1 - (1 - np.arange(SLICES + 1) / SLICES) ** 2
+    outputs = quantile((edges[:-1] + edges[1:]) / 2)
+    return Lengths(float(mean), quantile, expected_max, np.diff(edges), outputs, np.zeros(SLICES))
+
+
+def _require_positive(name: str, value: float) -> None:
+    if not (np.isfinite(value) and value > 0):
+        raise ValueError(f"{name}: must be a positive number of tokens, got {value!r}")

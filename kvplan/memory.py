@@ -1,0 +1,82 @@
+"""One device's memory: weights, activations, workspace, allocator overhead, the pool, and what is left free."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from kvplan.catalog import Setting
+from kvplan.units import ceil_div
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes of one device. The six parts add up to `total_bytes` while `shortfall_bytes` is 0.
+
+    `left_free_bytes` is the share utilization leaves to others; it is negative where a pool given in bytes is more
+    than the device has left. `shortfall_bytes` is by how much weights and the rest exceed total x utilization.
+    """
+
+    total_bytes: int
+    weight_bytes: int
+    activation_bytes: int
+    workspace_bytes: int
+    overhead_bytes: int
+    pool_bytes: int
+    left_free_bytes: int
+    shortfall_bytes: int
+
+
+def budget(setting: Setting) -> Memory:
+    """Where one device's memory goes: weights split over tp and pp, and what the rest leaves for the cache."""
+    plan = setting.plan
+    return split(
+        total_bytes=setting.total_bytes,
+        utilization=setting.utilization,
+        weight_bytes=ceil_div(setting.weight_bytes, plan.tp * plan.pp),
+        activation_bytes=setting.activation_bytes,
+        workspace_bytes=setting.workspace_bytes,
+        overhead_fraction=plan.allocator_overhead_fraction,
+        given_pool_bytes=plan.kv_cache_memory_bytes,
+    )
+
+
+def split(
+    *,
+    total_bytes: int,
+    utilization: float,
+    weight_bytes: int,
+    activation_bytes: int,
+    workspace_bytes: int,
+    overhead_fraction: float = 0.0,
+    given_pool_bytes: int | None = None,
+) -> Memory:
+    """One device's bytes from plain numbers.
+
+    The engine may use ceil(total x utilization). What weights, activations and workspace leave of it is the pool and
+    the allocator's overhead, which is `overhead_fraction` of the pool. A pool given in bytes is taken as given.
+    Source: vLLM 0.32, gpu_worker (the budget); Kwon et al., SOSP 2023 (what a pool is).
+    """
+    fixed_bytes = weight_bytes + activation_bytes + workspace_bytes
+    if given_pool_bytes is not None:
+        pool_bytes = given_pool_bytes
+        overhead_bytes = int(given_pool_bytes * overhead_fraction)
+        left_free_bytes = total_bytes - fixed_bytes - overhead_bytes - pool_bytes
+        shortfall_bytes = 0
+    else:
+        budget_bytes = math.ceil(total_bytes * utilization)
+        available_bytes = max(0, budget_bytes - fixed_bytes)
+        pool_bytes = int(available_bytes / (1 + overhead_fraction))
+        overhead_bytes = available_bytes - pool_bytes
+        shortfall_bytes = max(0, fixed_bytes - budget_bytes)
+        left_free_bytes = 0 if shortfall_bytes else total_bytes - budget_bytes
+    return Memory(
+        total_bytes=total_bytes,
+        weight_bytes=weight_bytes,
+        activation_bytes=activation_bytes,
+        workspace_bytes=workspace_bytes,
+        overhead_bytes=overhead_bytes,
+        pool_bytes=pool_bytes,
+        left_free_bytes=left_free_bytes,
+        shortfall_bytes=shortfall_bytes,
+    )

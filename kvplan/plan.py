@@ -1,0 +1,149 @@
+"""Plan: the only input. Flat, frozen, validated; None means "as the model, the GPU or the engine has it"."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal, get_args
+
+from pydantic import BeforeValidator, Field, ValidationError
+
+from kvplan.specs import Frozen, problems
+from kvplan.units import DTYPE_SPELLINGS
+
+MAX_BYTES = 2**50
+MAX_GIB = MAX_BYTES / 2**30
+
+
+def _standard_dtype(value):
+    """Other spellings of a dtype become the one the project writes."""
+    return DTYPE_SPELLINGS.get(value, value) if isinstance(value, str) else value
+
+
+def _not_a_boolean(value):
+    """True is not the number 1 here: a flag given for a number is a mistake worth a message."""
+    if isinstance(value, bool):
+        raise ValueError(f"Input should be a number, got {value}")
+    return value
+
+
+KvDtype = Literal[
+    "auto", "bf16", "fp16", "fp32", "fp8", "fp8_e5m2", "fp8_per_token_head", "int8", "int8_per_token_head", "int4"
+]
+CacheDtype = Annotated[KvDtype, BeforeValidator(_standard_dtype)]
+ValueDtype = Annotated[Literal[get_args(KvDtype)[1:]], BeforeValidator(_standard_dtype)]
+WeightDtype = Annotated[Literal["bf16", "fp16", "fp32", "fp8", "int8", "int4"], BeforeValidator(_standard_dtype)]
+
+Number = BeforeValidator(_not_a_boolean)
+Layers = Annotated[int, Field(ge=1, le=4096), Number]
+HeadDim = Annotated[int, Field(ge=1, le=65536), Number]
+Parallel = Annotated[int, Field(ge=1, le=64), Number]
+BlockSize = Annotated[int, Field(ge=1, le=65536), Number]
+Sequences = Annotated[int, Field(ge=1, le=2**20), Number]
+Tokens = Annotated[int, Field(ge=1, le=2**24), Number]
+SharedTokens = Annotated[int, Field(ge=0, le=2**24), Number]
+SpecTokens = Annotated[int, Field(ge=0, le=64), Number]
+Fraction = Annotated[float, Field(ge=0, le=1), Number]
+Gib = Annotated[float, Field(ge=0, le=MAX_GIB), Number]
+MemoryGib = Annotated[float, Field(gt=0, le=MAX_GIB), Number]
+Bytes = Annotated[int, Field(ge=0, le=MAX_BYTES), Number]
+MeanTokens = Annotated[float, Field(ge=1, le=2**24), Number]
+PresetId = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+class Plan(Frozen):
+    """One serving set-up and the questions asked of it.
+
+    Every field is also the widget key, the link key, the JSON key and the command-line name. Units are in the names;
+    counts of tokens, heads and layers have none.
+    """
+
+    model: PresetId = "llama-3.1-8b"
+    layers: Layers | None = None
+    kv_heads: Layers | None = None
+    head_dim: HeadDim | None = None
+    weights_gib: Gib | None = None
+    weight_dtype: WeightDtype | None = None
+
+    gpu: PresetId = "h100-sxm"
+    gpu_memory_gib: MemoryGib | None = None
+    tp: Parallel = 1
+    pp: Parallel = 1
+    gpu_memory_utilization: Fraction | None = None
+    activation_gib: Gib | None = None
+    workspace_gib: Gib | None = None
+    allocator_overhead_fraction: Fraction = 0.0
+    kv_cache_memory_bytes: Bytes | None = None
+
+    context: Tokens = 8192
+    kv_dtype: CacheDtype = "auto"
+    v_dtype: ValueDtype | None = None
+    block_size: BlockSize | None = None
+    usage: Literal["server", "llm_class"] = "server"
+    max_num_seqs: Sequences | None = None
+    max_num_batched_tokens: Tokens | None = None
+    spec_tokens: SpecTokens = 0
+    shared_prefix_tokens: SharedTokens = 0
+    admission: Literal["reserve", "on_demand"] = "reserve"
+    tenant_quota_fraction: Fraction | None = None
+
+    workload: PresetId = "azure-conversation"
+    prompt_mean: MeanTokens = 1024.0
+    output_mean: MeanTokens = 256.0
+    output_dist: Literal["exponential", "uniform", "fixed"] = "exponential"
+    batch: Sequences | None = None
+
+
+class ReadyPlan(Frozen):
+    """A plan worth opening by name: a way to set all fields at once, and nothing more."""
+
+    id: Annotated[str, Field(min_length=1)]
+    name: str
+    description: str
+    plan: Plan
+
+
+DEFAULTS = Plan()
+WORD_AUTO = frozenset({"kv_dtype", "workload"})
+"""Fields that hold the word `auto` as a value; in every other field `auto` in text means None."""
+OPTIONAL = frozenset(name for name, field in Plan.model_fields.items() if field.default is None)
+"""Fields that may be left to the model, the GPU or the engine."""
+
+
+def to_text(plan: Plan) -> dict[str, str]:
+    """Every field as text, `auto` for None.
+
+    >>> to_text(Plan(tp=4))["tp"], to_text(Plan())["layers"]
+    ('4', 'auto')
+    """
+    return {name: _text(value) for name, value in plan}
+
+
+def _text(value) -> str:
+    """One value as text: whole numbers without a decimal point, others with every digit they need."""
+    if value is None:
+        return "auto"
+    if isinstance(value, float):
+        return f"{value:.0f}" if value.is_integer() else repr(value)
+    return str(value)
+
+
+def from_text(text: Mapping[str, str], base: Plan = DEFAULTS) -> tuple[Plan, dict[str, str]]:
+    """`base` with the given fields replaced, and what was wrong: field -> why it was dropped.
+
+    >>> plan, dropped = from_text({"tp": "4", "context": "many", "colour": "red"})
+    >>> plan.tp, plan.context, sorted(dropped)
+    (4, 8192, ['colour', 'context'])
+    """
+    dropped = {name: "no field of a plan" for name in text if name not in Plan.model_fields}
+    values = {
+        name: None if value == "auto" and name in OPTIONAL else value
+        for name, value in text.items()
+        if name not in dropped
+    }
+    fields = base.model_dump()
+    try:
+        return Plan.model_validate(fields | values), dropped
+    except ValidationError as error:
+        bad = problems(error)
+        good = {name: value for name, value in values.items() if name not in bad}
+        return Plan.model_validate(fields | good), dropped | bad

@@ -1,0 +1,263 @@
+"""evaluate(plan) -> Report: the only place that combines results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from kvplan import batching, cache, ceiling, engine, memory, paging
+from kvplan.catalog import Setting, concrete, resolve
+from kvplan.lengths import clipped_share, totals
+from kvplan.plan import Plan
+from kvplan.specs import ModelSpec, Source
+
+SCHEMA = "kvplan.report/1"
+LARGEST_AUTOMATIC_BATCH = 512
+
+
+@dataclass(frozen=True)
+class CacheReport:
+    """Bytes of cache. Without `_total`: one device of the fullest pipeline stage; with it: over all ranks.
+    `request_bytes_held` is what the tokens of one request of `context` occupy, `_booked` what the engine sets aside."""
+
+    bytes_per_token: int | float | None = None
+    bytes_per_token_total: int | float | None = None
+    request_bytes_held: int | None = None
+    request_bytes_held_total: int | None = None
+    request_bytes_booked: int | None = None
+    request_bytes_booked_total: int | None = None
+
+
+class EngineGroup(NamedTuple):
+    """One group of layers as the engine books it; `page_bytes` is one block of one layer on one device."""
+
+    kind: str
+    layers: int
+    block_tokens: int
+    page_bytes: int
+    blocks_per_request: int
+
+
+@dataclass(frozen=True)
+class EngineReport:
+    """What the engine prints at start-up. `refused` is its sentence when it would not start whatever the memory."""
+
+    block_size: int = 0
+    groups: tuple[EngineGroup, ...] = ()
+    bytes_per_block: int = 0
+    num_blocks: int = 0
+    blocks_per_request: int = 0
+    max_concurrency: float = 0.0
+    kv_cache_tokens: int = 0
+    fits: bool = False
+    refused: str | None = None
+    needed_bytes: int = 0
+    usable_bytes: int = 0
+    suggested_context: int | None = None
+
+
+@dataclass(frozen=True)
+class CapacityReport:
+    """What a planner asks: how many sequences, by which limit, and what it would take."""
+
+    memory_ceiling: int = 0
+    tenant_quota: int | None = None
+    max_num_seqs: int = 0
+    batch_ceiling: int = 0
+    binding: str = "does_not_fit"
+    on_demand_ceiling: int = 0
+    resident_mean_tokens: float | None = None
+    clipped_share: float | None = None
+    min_tp: int | None = None
+    min_tp_weights: int | None = None
+
+
+@dataclass(frozen=True)
+class BatchingReport:
+    """Slot use at `batch`: the plan's, or the ceiling within 1 and 512. `gain` is continuous over static."""
+
+    batch: int = 1
+    static_utilisation: float | None = None
+    exponential_utilisation: float | None = None
+    continuous_utilisation: float = 1.0
+    gain: float | None = None
+
+
+@dataclass(frozen=True)
+class PagingReport:
+    """Slots a completed request books and does not fill, on average: in blocks, and if it reserved the context."""
+
+    block_size: int = 0
+    mean_tokens: float | None = None
+    waste_tokens: float | None = None
+    waste_share: float | None = None
+    waste_bytes: float | None = None
+    contiguous_waste_tokens: float | None = None
+    contiguous_waste_share: float | None = None
+
+
+NO_MEMORY = memory.Memory(0, 0, 0, 0, 0, 0, 0, 0)
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything kvplan says of a plan. `setting` is the plan with nothing left open, None when an id is unknown;
+    `notes` say what was ignored or is unusual; `sources` where each number comes from."""
+
+    plan: Plan
+    cache: CacheReport = CacheReport()
+    memory: memory.Memory = NO_MEMORY
+    engine: EngineReport = EngineReport()
+    capacity: CapacityReport = CapacityReport()
+    batching: BatchingReport = BatchingReport()
+    paging: PagingReport = PagingReport()
+    notes: tuple[str, ...] = ()
+    sources: dict[str, Source] = field(default_factory=dict)
+    setting: Setting | None = None
+
+    def to_dict(self) -> dict:
+        """What `report --json` prints: stable keys, exact integers as integers, null for what is undefined."""
+        parts = {part.name: _plain(getattr(self, part.name)) for part in fields(self) if part.name != "setting"}
+        resolved = None if self.setting is None else concrete(self.setting)
+        return {"schema": SCHEMA} | parts | {"resolved": resolved}
+
+
+def evaluate(plan: Plan, model: ModelSpec | None = None) -> Report:
+    """The report of a plan, for the presets it names or for a model of one's own.
+
+    Never raises for a valid plan: what cannot be served is `engine.fits` False with the sentence in `engine.refused`.
+
+    >>> evaluate(Plan(model="llama-3.1-8b", context=32768, kv_cache_memory_bytes=35_755_602_739)).engine.kv_cache_tokens
+    272784
+    """
+    try:
+        setting = resolve(plan, model)
+    except ValueError as error:
+        return Report(plan, engine=EngineReport(refused=str(error)))
+    if sentence := engine.not_computed(setting.model):
+        return Report(plan, engine=EngineReport(refused=sentence), notes=setting.notes, sources=setting.sources)
+
+    shape = engine.layout(setting)
+    budget = memory.budget(setting)
+    numbers = engine.capacity(shape, plan.context, budget.pool_bytes)
+    capacity_part = _capacity(setting, shape, numbers)
+    cache_part = _cache(setting, shape)
+    return Report(
+        plan=plan,
+        cache=cache_part,
+        memory=budget,
+        engine=_engine(setting, shape, numbers, budget.pool_bytes),
+        capacity=capacity_part,
+        batching=_batching(setting, capacity_part),
+        paging=_paging(setting, cache_part),
+        notes=setting.notes,
+        sources=setting.sources,
+        setting=setting,
+    )
+
+
+def _cache(setting: Setting, shape: engine.Layout) -> CacheReport:
+    held = cache.held(setting)
+    blocks = engine.blocks_per_request(shape, setting.plan.context + setting.plan.spec_tokens)
+    return CacheReport(
+        bytes_per_token=held.bytes_per_token,
+        bytes_per_token_total=held.bytes_per_token_total,
+        request_bytes_held=held.request_bytes,
+        request_bytes_held_total=held.request_bytes_total,
+        request_bytes_booked=blocks * shape.bytes_per_block,
+        request_bytes_booked_total=blocks * sum(shape.stage_block_bytes) * setting.plan.tp,
+    )
+
+
+def _engine(setting: Setting, shape: engine.Layout, numbers: engine.Capacity, pool_bytes: int) -> EngineReport:
+    context = setting.plan.context
+    groups = tuple(
+        EngineGroup(group.kind, group.layers, group.block_tokens, group.page_bytes, engine.group_blocks(group, context))
+        for group in shape.groups
+    )
+    if shape.refused:
+        return EngineReport(
+            block_size=shape.block_size, groups=groups, bytes_per_block=shape.bytes_per_block, refused=shape.refused
+        )
+    start = engine.start_check(shape, context, pool_bytes)
+    return EngineReport(
+        block_size=shape.block_size,
+        groups=groups,
+        bytes_per_block=shape.bytes_per_block,
+        num_blocks=numbers.num_blocks,
+        blocks_per_request=numbers.blocks_per_request,
+        max_concurrency=numbers.max_concurrency,
+        kv_cache_tokens=numbers.kv_cache_tokens,
+        fits=start.fits,
+        needed_bytes=start.needed_bytes,
+        usable_bytes=start.usable_bytes,
+        suggested_context=start.suggested_context,
+    )
+
+
+def _capacity(setting: Setting, shape: engine.Layout, numbers: engine.Capacity) -> CapacityReport:
+    context = setting.plan.context
+    min_tp, min_tp_weights = ceiling.smallest_tp(setting)
+    known = {
+        "max_num_seqs": setting.max_num_seqs,
+        "clipped_share": clipped_share(setting.lengths, context),
+        "min_tp": min_tp,
+        "min_tp_weights": min_tp_weights,
+    }
+    if shape.refused:
+        return CapacityReport(**known)
+    found = ceiling.ceilings(setting, shape, numbers, context)
+    return CapacityReport(
+        **known,
+        memory_ceiling=found.memory_ceiling,
+        tenant_quota=found.tenant_quota,
+        batch_ceiling=found.batch_ceiling,
+        binding=found.binding,
+        on_demand_ceiling=found.on_demand_ceiling,
+        resident_mean_tokens=found.resident_mean_tokens,
+    )
+
+
+def _batching(setting: Setting, capacity: CapacityReport) -> BatchingReport:
+    plan = setting.plan
+    start = capacity.on_demand_ceiling if plan.admission == "on_demand" else capacity.batch_ceiling
+    batch = plan.batch or min(max(start, 1), LARGEST_AUTOMATIC_BATCH)
+    static = batching.static_utilisation(setting.lengths, batch)
+    return BatchingReport(
+        batch=batch,
+        static_utilisation=static,
+        exponential_utilisation=batching.exponential_utilisation(batch),
+        gain=1 / static,
+    )
+
+
+def _paging(setting: Setting, held: CacheReport) -> PagingReport:
+    completed = totals(setting.lengths, setting.plan.context)
+    wasted = paging.expected_waste(completed, setting.block_size)
+    unused = setting.plan.context - completed.mean
+    return PagingReport(
+        block_size=setting.block_size,
+        mean_tokens=completed.mean,
+        waste_tokens=wasted,
+        waste_share=paging.booked_share(wasted, completed.mean),
+        waste_bytes=wasted * held.bytes_per_token,
+        contiguous_waste_tokens=unused,
+        contiguous_waste_share=unused / setting.plan.context,
+    )
+
+
+def _plain(value):
+    """Plain JSON values: dataclasses and named tuples as objects, tuples as lists, numpy scalars as numbers."""
+    if isinstance(value, (Plan, Source)):
+        return value.model_dump(mode="json")
+    if is_dataclass(value):
+        return {part.name: _plain(getattr(value, part.name)) for part in fields(value)}
+    if hasattr(value, "_asdict"):
+        return {name: _plain(item) for name, item in value._asdict().items()}
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value.item() if isinstance(value, np.generic) else value

@@ -1,0 +1,117 @@
+"""Units of memory, widths of stored numbers, and the only formatting of quantities.
+
+Bytes are exact integers. 1 GiB = 2^30 bytes (memory), 1 GB = 10^9 bytes (marketing, bandwidth); both are always
+written out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+KIB = 2**10
+MIB = 2**20
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Dtype:
+    """How one number is stored: `bits` an element, and `scale_bytes` for each token and head (0 for most)."""
+
+    bits: int
+    scale_bytes: int = 0
+
+
+DTYPES = {
+    "bf16": Dtype(16),
+    "fp16": Dtype(16),
+    "fp32": Dtype(32),
+    "fp8": Dtype(8),
+    "fp8_e5m2": Dtype(8),
+    "int8": Dtype(8),
+    "int4": Dtype(4),
+    # One fp32 scale for each token and head, for keys and for values alike.
+    "fp8_per_token_head": Dtype(8, scale_bytes=4),
+    "int8_per_token_head": Dtype(8, scale_bytes=4),
+}
+
+DTYPE_SPELLINGS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "fp8_e4m3": "fp8"}
+
+
+def ceil_div(a, b):
+    """Smallest integer not below a / b, for integers and integer arrays, without going through a float."""
+    return -(-a // b)
+
+
+def whole_bytes(gib: float) -> int:
+    """Bytes of a size written in GiB, rounded to the nearest byte.
+
+    >>> whole_bytes(1.5)
+    1610612736
+    """
+    return round(gib * GIB)
+
+
+def gib(size_bytes: float, decimals: int = 1) -> str:
+    """A memory size in GiB.
+
+    >>> gib(85_000_000_000), gib(2**30, 2)
+    ('79.2 GiB', '1.00 GiB')
+    """
+    return f"{size_bytes / GIB:,.{decimals}f} GiB"
+
+
+def binary(size_bytes: float) -> str:
+    """A size in the binary unit that suits it: three figures, whole numbers without decimals.
+
+    >>> binary(131072), binary(2408000), binary(96)
+    ('128 KiB', '2.3 MiB', '96 B')
+    """
+    for unit, name in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
+        if abs(size_bytes) >= unit:
+            value = size_bytes / unit
+            return f"{value:,.0f} {name}" if value == int(value) or value >= 100 else f"{value:,.1f} {name}"
+    return f"{size_bytes:,.0f} B"
+
+
+def percent(share: float) -> str:
+    """A share in a sentence: two significant figures.
+
+    >>> percent(0.6642), percent(0.0054), percent(1), percent(0.998)
+    ('66%', '0.54%', '100%', '99.8%')
+    """
+    value = share * 100
+    if value == 0 or value >= 100:
+        return f"{value:.0f}%"
+    if value >= 99:
+        return f"{value:.1f}%"
+    if value >= 10:
+        return f"{value:.0f}%"
+    return f"{value:.2g}%" if value >= 0.001 else "under 0.001%"
+
+
+def percent_exact(share: float) -> str:
+    """A share in a metric: one decimal, two below 1%.
+
+    >>> percent_exact(0.336), percent_exact(0.0054)
+    ('33.6%', '0.54%')
+    """
+    value = share * 100
+    return f"{value:.2f}%" if 0 < value < 1 else f"{value:.1f}%"
+
+
+def count(number: float) -> str:
+    """A count with thousands separators, floored: a sequence that does not fit whole does not count.
+
+    >>> count(272784), count(372.9)
+    ('272,784', '372')
+    """
+    return f"{int(number // 1):,}"
+
+
+def short_tokens(tokens: int) -> str:
+    """A length as an axis writes it.
+
+    >>> short_tokens(32768), short_tokens(10007), short_tokens(256)
+    ('32k', '10,007', '256')
+    """
+    return f"{tokens // KIB:,}k" if tokens % KIB == 0 and tokens >= KIB else f"{tokens:,}"
