@@ -15,9 +15,11 @@ from kvplan.catalog import Setting
 from kvplan.engine import Capacity, Layout, blocks_per_request, capacity, layout, start_check
 from kvplan.lengths import resident_mean
 from kvplan.memory import budget
+from kvplan.plan import MAX_PARALLEL
 
 LIMITS = ("does_not_fit", "memory", "tenant_quota", "max_num_seqs")
 """What can bind, in the order in which ties are named."""
+POWERS_OF_TWO = tuple(2**power for power in range(MAX_PARALLEL.bit_length()))
 UNLIMITED = 2**62
 
 
@@ -35,13 +37,15 @@ class Ceilings:
     batch_ceiling: int
     binding: str
     on_demand_ceiling: int
+    memory_quotient: float
+    on_demand_quotient: float
     resident_mean_tokens: float
 
 
 @dataclass(frozen=True)
 class CeilingCurve:
     """The ceilings over an array of contexts; ceilings are 0 where one request does not start. A request books
-    `blocks_booked` blocks of `bytes_per_block` on the fullest device."""
+    `blocks_booked` blocks of `bytes_per_block` on the fullest device. The quotients are before rounding down."""
 
     contexts: np.ndarray
     blocks_booked: np.ndarray
@@ -49,6 +53,8 @@ class CeilingCurve:
     memory_ceiling: np.ndarray
     batch_ceiling: np.ndarray
     on_demand_ceiling: np.ndarray
+    memory_quotient: np.ndarray
+    on_demand_quotient: np.ndarray
     binding: np.ndarray
 
 
@@ -67,7 +73,7 @@ def ceilings(setting: Setting, shape: Layout, numbers: Capacity, context) -> Cei
 
     resident = resident_mean(setting.lengths, context)
     resident_blocks = sum((resident + group.block_tokens / 2) / group.block_tokens for group in shape.groups)
-    on_demand = np.maximum(by_memory, np.floor(free_blocks / resident_blocks).astype(np.int64))
+    on_demand = free_blocks / resident_blocks
 
     quota = None if plan.tenant_quota_fraction is None else _whole(np.floor(plan.tenant_quota_fraction * by_memory))
     limits = np.stack(
@@ -84,8 +90,10 @@ def ceilings(setting: Setting, shape: Layout, numbers: Capacity, context) -> Cei
         max_num_seqs=setting.max_num_seqs,
         batch_ceiling=_whole(limits.min(axis=0)),
         binding=_names(limits.argmin(axis=0)),
-        on_demand_ceiling=_whole(on_demand),
-        resident_mean_tokens=float(resident) if np.ndim(resident) == 0 else resident,
+        on_demand_ceiling=_whole(np.maximum(by_memory, np.floor(on_demand))),
+        memory_quotient=_real(free_blocks / own_blocks),
+        on_demand_quotient=_real(np.maximum(free_blocks / own_blocks, on_demand)),
+        resident_mean_tokens=_real(resident),
     )
 
 
@@ -103,15 +111,17 @@ def ceiling_curve(setting: Setting, contexts: np.ndarray) -> CeilingCurve:
         memory_ceiling=np.where(starts, found.memory_ceiling, 0),
         batch_ceiling=np.where(starts, found.batch_ceiling, 0),
         on_demand_ceiling=np.where(starts, found.on_demand_ceiling, 0),
+        memory_quotient=np.where(starts, found.memory_quotient, 0),
+        on_demand_quotient=np.where(starts, found.on_demand_quotient, 0),
         binding=np.where(starts, found.binding, "does_not_fit"),
     )
 
 
 def smallest_tp(setting: Setting) -> tuple[int | None, int | None]:
     """The smallest tp of 1, 2, 4, ... that the engine accepts and at which one request starts, and the smallest at
-    which the weights leave any pool; None where there is none up to 64."""
+    which the weights leave any pool; None where no tp a plan may have is enough."""
     starts = leaves_pool = None
-    for tp in (1, 2, 4, 8, 16, 32, 64):
+    for tp in POWERS_OF_TWO:
         candidate = replace(setting, plan=setting.plan.model_copy(update={"tp": tp}))
         shape = layout(candidate)
         if shape.refused:
@@ -129,6 +139,10 @@ def _whole(value):
     """Whole sequences: an int for one context, an integer array for many."""
     value = np.asarray(value).astype(np.int64)
     return int(value) if value.ndim == 0 else value
+
+
+def _real(value):
+    return float(value) if np.ndim(value) == 0 else value
 
 
 def _names(index):

@@ -72,10 +72,10 @@ def _fields(link: str | Mapping) -> tuple[dict[str, str], list[str]]:
     """The parameters of a link as text; of a repeated one the first counts."""
     notes = []
     if isinstance(link, Mapping):
-        pairs = [(str(name), _one(value)) for name, value in link.items()]
+        pairs = [(str(name), text) for name, value in link.items() for text in _texts(value)]
+    elif len(link) > MAX_LENGTH:
+        return {}, [f"link: longer than {MAX_LENGTH:,} characters, nothing was read"]
     else:
-        if len(link) > MAX_LENGTH:
-            return {}, [f"link: longer than {MAX_LENGTH:,} characters, nothing was read"]
         pairs = parse_qsl(_query(link), keep_blank_values=True)
     fields = {}
     for name, value in pairs:
@@ -86,11 +86,11 @@ def _fields(link: str | Mapping) -> tuple[dict[str, str], list[str]]:
     return fields, notes
 
 
-def _one(value) -> str:
-    """A mapping may hold lists (as parsed queries do), None and plain values."""
+def _texts(value) -> list[str]:
+    """The texts of one parameter of a mapping, which may hold lists (as parsed queries do), None and plain values."""
     if isinstance(value, (list, tuple)):
-        return str(value[0]) if value else ""
-    return "auto" if value is None else str(value)
+        return [text for item in value for text in _texts(item)]
+    return ["auto" if value is None else str(value)]
 
 
 def _query(link: str) -> str:

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, ValidationError
 from kvplan.specs import Frozen, problems
 from kvplan.units import DTYPE_SPELLINGS
 
+MAX_PARALLEL = 64
 MAX_BYTES = 2**50
 MAX_GIB = MAX_BYTES / 2**30
 
@@ -36,7 +37,7 @@ WeightDtype = Annotated[Literal["bf16", "fp16", "fp32", "fp8", "int8", "int4"], 
 Number = BeforeValidator(_not_a_boolean)
 Layers = Annotated[int, Field(ge=1, le=4096), Number]
 HeadDim = Annotated[int, Field(ge=1, le=65536), Number]
-Parallel = Annotated[int, Field(ge=1, le=64), Number]
+Parallel = Annotated[int, Field(ge=1, le=MAX_PARALLEL), Number]
 BlockSize = Annotated[int, Field(ge=1, le=65536), Number]
 Sequences = Annotated[int, Field(ge=1, le=2**20), Number]
 Tokens = Annotated[int, Field(ge=1, le=2**24), Number]

@@ -60,7 +60,8 @@ class EngineReport:
 
 @dataclass(frozen=True)
 class CapacityReport:
-    """What a planner asks: how many sequences, by which limit, and what it would take."""
+    """What a planner asks: how many sequences, by which limit, and what it would take. The quotients are the two
+    ceilings by memory before rounding down."""
 
     memory_ceiling: int = 0
     tenant_quota: int | None = None
@@ -68,6 +69,8 @@ class CapacityReport:
     batch_ceiling: int = 0
     binding: str = "does_not_fit"
     on_demand_ceiling: int = 0
+    memory_quotient: float = 0.0
+    on_demand_quotient: float = 0.0
     resident_mean_tokens: float | None = None
     clipped_share: float | None = None
     min_tp: int | None = None
@@ -216,6 +219,8 @@ def _capacity(setting: Setting, shape: engine.Layout, numbers: engine.Capacity) 
         batch_ceiling=found.batch_ceiling,
         binding=found.binding,
         on_demand_ceiling=found.on_demand_ceiling,
+        memory_quotient=found.memory_quotient,
+        on_demand_quotient=found.on_demand_quotient,
         resident_mean_tokens=found.resident_mean_tokens,
     )
 

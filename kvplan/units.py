@@ -60,6 +60,15 @@ def gib(size_bytes: float, decimals: int = 1) -> str:
     return f"{size_bytes / GIB:,.{decimals}f} GiB"
 
 
+def gb_per_s(bytes_per_s: float) -> str:
+    """A bandwidth in decimal GB a second, as it is marketed.
+
+    >>> gb_per_s(3_350_000_000_000)
+    '3,350 GB/s'
+    """
+    return f"{bytes_per_s / 1e9:,.0f} GB/s"
+
+
 def binary(size_bytes: float) -> str:
     """A size in the binary unit that suits it: three figures, whole numbers without decimals.
 
@@ -83,7 +92,7 @@ def percent(share: float) -> str:
     if value == 0 or value >= 100:
         return f"{value:.0f}%"
     if value >= 99:
-        return f"{value:.1f}%"
+        return "100%" if value > 99.95 else f"{value:.1f}%"
     if value >= 10:
         return f"{value:.0f}%"
     return f"{value:.2g}%" if value >= 0.001 else "under 0.001%"

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from kvplan.plan import MAX_PARALLEL
 from kvplan.report import Report
 from kvplan.units import count, gib, percent
 
@@ -141,8 +142,8 @@ def _cure(report: Report) -> str:
     if capacity.min_tp is not None:
         return f"{request} needs tp {capacity.min_tp}"
     if capacity.min_tp_weights is not None:
-        return f"{request} starts at no tp up to 64, the weights alone leave a pool at tp {capacity.min_tp_weights}"
-    return "no tp up to 64 leaves room for a cache"
+        return f"the weights leave a pool from tp {capacity.min_tp_weights}, but {request} starts at no tp"
+    return f"no tp up to {MAX_PARALLEL} leaves room for a cache"
 
 
 def _sequences(number: int) -> str:

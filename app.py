@@ -1,0 +1,29 @@
+"""The dashboard: navigation, the sidebar and the link; each page is a file of its own."""
+
+from pathlib import Path
+
+import streamlit as st
+
+from kvplan import catalog, evaluate
+from kvplan.dashboard import sidebar
+
+DASHBOARD = Path(sidebar.__file__).parent
+
+st.set_page_config(page_title="kvplan", layout="wide")
+st.logo(DASHBOARD / "logo.svg", size="large")
+catalog.refresh()
+
+page = st.navigation(
+    [
+        st.Page(DASHBOARD / "pages/ceiling.py", title="Ceiling", icon=":material/vertical_align_top:", default=True),
+        st.Page(DASHBOARD / "pages/batching.py", title="Batching", icon=":material/view_column:"),
+        st.Page(DASHBOARD / "pages/paging.py", title="Paging", icon=":material/grid_view:"),
+    ],
+    position="top",
+)
+plan = sidebar.current_plan()
+report = evaluate(plan)
+st.session_state["report"] = report
+with st.sidebar:
+    sidebar.draw(plan, report)
+page.run()

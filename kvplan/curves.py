@@ -1,0 +1,186 @@
+"""What a chart draws: a report's numbers over a range, and which range.
+
+A range depends on the model and on what could be compared, not on the plan's own value, so that a chart stands still
+while a slider moves; a plan outside it widens it to the next standard step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, floor, log2
+
+import numpy as np
+
+from kvplan import batching, paging
+from kvplan.catalog import Setting, resolve
+from kvplan.ceiling import CeilingCurve, ceiling_curve
+from kvplan.lengths import totals
+from kvplan.plan import MAX_PARALLEL
+from kvplan.report import Report
+from kvplan.specs import ModelSpec
+from kvplan.units import GIB
+
+POINTS_PER_OCTAVE = 8
+SMALLEST_CONTEXT = 1024
+SMALLER_CONTEXT = 256
+CEILING_TOPS = (2_048, 8_192, 32_768, 131_072, 524_288, 2_097_152)
+LARGEST_BATCH = 512
+LARGEST_BLOCK = 1024
+BLOCK_STEPS = (1, 2, 3, 4, 6)
+COMPARED_DTYPES = ("bf16", "fp8", "int4")
+TABLE_CONTEXTS = tuple(2**power for power in range(10, 25))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The plan with one field changed: the change's name, the field, and the curve."""
+
+    name: str
+    changed: str
+    curve: CeilingCurve
+
+
+@dataclass(frozen=True)
+class UtilisationCurve:
+    """Share of slot-steps used by static batches, for the workload and if lengths were exponential."""
+
+    batches: np.ndarray
+    static: np.ndarray
+    exponential: np.ndarray
+
+
+@dataclass(frozen=True)
+class WasteCurve:
+    """Slots booked and not filled at completion, per sequence in tokens and as a share of what is booked; `half_block`
+    is the rule (k - 1)/2 for comparison."""
+
+    block_sizes: np.ndarray
+    tokens: np.ndarray
+    share: np.ndarray
+    half_block_tokens: np.ndarray
+    half_block_share: np.ndarray
+
+
+def context_range(report: Report) -> tuple[int, int]:
+    """First and last context of the ceiling chart: 1k to the model's maximum, wider for a plan outside."""
+    context, longest = report.plan.context, report.setting.model.max_position_embeddings
+    first = next((step for step in (SMALLEST_CONTEXT, SMALLER_CONTEXT) if context >= step), 2 ** floor(log2(context)))
+    last = longest if context <= longest else 2 ** ceil(log2(context))
+    return min(first, last), max(last, 2 * first)
+
+
+def plan_ceilings(report: Report) -> CeilingCurve:
+    """The plan's own ceilings over the chart's contexts."""
+    return ceiling_curve(report.setting, _contexts(*context_range(report)))
+
+
+def comparisons(report: Report, model: ModelSpec | None = None) -> list[Comparison]:
+    """The plan with another cache dtype and with half and twice the tp, as far as these exist."""
+    contexts = _contexts(*context_range(report))
+    changes = {f"{dtype} KV": {"kv_dtype": dtype, "v_dtype": None} for dtype in _other_dtypes(report.setting)}
+    changes |= {f"tp {tp}": {"tp": tp} for tp in _other_tps(report.plan.tp)}
+    return [
+        Comparison(
+            name=name,
+            changed=next(iter(change)),
+            curve=ceiling_curve(resolve(report.plan.model_copy(update=change), model), contexts),
+        )
+        for name, change in changes.items()
+    ]
+
+
+def preselected(others: list[Comparison]) -> list[str]:
+    """The comparisons a planner sees first: the nearest other dtype and the larger tp."""
+    return [others[0].name, others[-1].name] if len(others) > 1 else [other.name for other in others]
+
+
+def ceiling_top(curve: CeilingCurve, others: list[Comparison]) -> int:
+    """The top of the ceiling chart: a standard step above every line and everything that could be compared."""
+    highest = max(
+        [
+            curve.on_demand_ceiling.max(),
+            curve.memory_ceiling.max(),
+            *(other.curve.memory_ceiling.max() for other in others),
+        ]
+    )
+    return next((top for top in CEILING_TOPS if top > highest), 2 ** ceil(log2(highest + 1)))
+
+
+def ceiling_table(report: Report, model: ModelSpec | None = None) -> list[dict]:
+    """Ceilings at powers of two up to the model's maximum and at the plan's context, one row each, as planned and
+    with another cache dtype (fp8, or bf16 for a plan that has fp8)."""
+    _, last = context_range(report)
+    contexts = np.array(sorted({step for step in TABLE_CONTEXTS if step <= last} | {report.plan.context}))
+    own = ceiling_curve(report.setting, contexts)
+    dtype = "bf16" if report.setting.kv_dtype == "fp8" else "fp8"
+    changed = report.plan.model_copy(update={"kv_dtype": dtype, "v_dtype": None})
+    other = ceiling_curve(resolve(changed, model), contexts)
+    return [
+        {
+            "Context, tokens": int(context),
+            "Booked, GiB/device": int(blocks) * own.bytes_per_block / GIB,
+            "Reserve": int(reserve),
+            f"Reserve, {dtype} KV": int(reserve_other),
+            "On demand, mean": int(on_demand),
+            "Runs": int(runs),
+            "Limit": str(limit),
+        }
+        for context, blocks, reserve, reserve_other, on_demand, runs, limit in zip(
+            contexts,
+            own.blocks_booked,
+            own.memory_ceiling,
+            other.memory_ceiling,
+            own.on_demand_ceiling,
+            own.batch_ceiling,
+            own.binding,
+            strict=True,
+        )
+    ]
+
+
+def utilisation(report: Report) -> UtilisationCurve:
+    """Static utilisation for batches of 1 to 512, or further where the plan's batch is larger."""
+    last = max(LARGEST_BATCH, 2 ** ceil(log2(report.batching.batch)))
+    batches = np.unique(np.rint(np.geomspace(1, last, 1 + POINTS_PER_OCTAVE * round(log2(last)))).astype(np.int64))
+    return UtilisationCurve(
+        batches=batches,
+        static=batching.static_utilisation(report.setting.lengths, batches),
+        exponential=batching.exponential_utilisation(batches),
+    )
+
+
+def block_waste(report: Report) -> WasteCurve:
+    """Waste at completion for blocks of 1 to 1,024, or further where the plan's block is larger."""
+    last = max(LARGEST_BLOCK, 2 ** ceil(log2(report.paging.block_size)))
+    powers = 2 ** np.arange(round(log2(last)) + 1)
+    sizes = np.unique([step * power for power in powers for step in BLOCK_STEPS if step * power <= last])
+    completed = totals(report.setting.lengths, report.plan.context)
+    tokens = paging.expected_waste(completed, sizes)
+    half = (sizes - 1) / 2
+    return WasteCurve(
+        block_sizes=sizes,
+        tokens=tokens,
+        share=paging.booked_share(tokens, completed.mean),
+        half_block_tokens=half,
+        half_block_share=paging.booked_share(half, completed.mean),
+    )
+
+
+def _contexts(first: int, last: int) -> np.ndarray:
+    """Eight points an octave, rounded to multiples of 64 so that hovered contexts are believable, ends included."""
+    points = np.geomspace(first, last, 1 + max(1, round(POINTS_PER_OCTAVE * log2(last / first))))
+    step = 64 if first >= SMALLER_CONTEXT else 1
+    inner = np.rint(points / step).astype(np.int64) * step
+    return np.unique(np.concatenate([[first, last], inner[(inner > first) & (inner < last)]]))
+
+
+def _other_dtypes(setting: Setting) -> list[str]:
+    return [
+        dtype
+        for dtype in COMPARED_DTYPES
+        if dtype != setting.kv_dtype and (dtype, setting.kv_dtype) != ("bf16", "fp16")
+    ][:2]
+
+
+def _other_tps(tp: int) -> list[int]:
+    return [other for other in ((tp // 2, tp * 2) if tp > 1 else (2, 4)) if other <= MAX_PARALLEL]

@@ -1,0 +1,110 @@
+"""What every page has: the notes, the verdict with its badge and link, a row of metrics, and charts shown alike."""
+
+from __future__ import annotations
+
+import pandas as pd
+import plotly.graph_objects as go
+import streamlit as st
+
+from kvplan.dashboard import share
+from kvplan.metrics import Metric
+from kvplan.palette import DARK, LIGHT, POOL_FILL, Palette
+from kvplan.report import Report
+from kvplan.specs import shorten
+from kvplan.verdict import Verdict
+
+BADGE_COLOURS = {"memory": "blue", "limit": "red", "workload": "violet"}
+CHART_CONFIG = {"displayModeBar": False, "displaylogo": False, "scrollZoom": False}
+
+
+def current_report() -> Report:
+    """The report of the plan in the sidebar, as the entry script left it for the page."""
+    return st.session_state["report"]
+
+
+def palette() -> Palette:
+    """The colours of the theme the browser shows."""
+    return DARK if st.context.theme.type == "dark" else LIGHT
+
+
+def opening(report: Report, verdict: Verdict, metrics: list[Metric]) -> None:
+    """The top of a page: what was dropped from the link, the answer in one sentence, and its four numbers."""
+    link_notes()
+    with st.container(horizontal=True, vertical_alignment="top"):
+        with st.container(gap="xxsmall", width="stretch"):
+            st.header(verdict.sentence, anchor=False)
+            st.markdown(f":{BADGE_COLOURS[verdict.tone]}-badge[{verdict.badge}] :gray[{escape(verdict.reason)}]")
+        share.copy_link(report.plan)
+    with st.grid(4, min_column_width=150):
+        for metric in metrics:
+            st.metric(
+                metric.label,
+                metric.value,
+                delta_description=metric.whose,
+                help=metric.help,
+                border=True,
+                height="stretch",
+            )
+
+
+def link_notes() -> None:
+    """One warning with a line for every part of the link that was dropped."""
+    notes = st.session_state["session"].notes
+    if notes:
+        lines = "\n".join(f"- {escape(shorten(note, 300))}" for note in notes)
+        st.warning(f"Ignored from the link:\n{lines}", icon=":material/link_off:")
+
+
+def chart(figure: go.Figure, conclusion: str, key: str) -> None:
+    """A chart in its own colours; `conclusion` is what a screen reader says."""
+    st.plotly_chart(figure, theme=None, config=CHART_CONFIG, alt=conclusion, key=key)
+
+
+def pills(label: str, options: list[str], preselected: list[str]) -> list[str]:
+    """A choice of lines to show. It is a view: kept in the session while its options exist, never part of a link."""
+    return st.pills(
+        label,
+        options,
+        selection_mode="multi",
+        default=preselected,
+        label_visibility="collapsed",
+        key=f"pills {' '.join(options)}",
+        persist_state="session",
+    )
+
+
+def table(rows: pd.DataFrame, decimals: dict[str, int], plan_row: pd.Series) -> None:
+    """A short table: numbers with thousands separators, the plan's row tinted."""
+    tint = f"background-color: {POOL_FILL}; font-weight: 600"
+    formats = dict.fromkeys(rows.select_dtypes("number"), "{:,}") | {
+        name: f"{{:,.{places}f}}" for name, places in decimals.items()
+    }
+    styler = rows.style.format(formats).apply(lambda row: [tint if plan_row[row.name] else ""] * len(row), axis=1)
+    st.table(styler, border="horizontal", hide_index=True)
+
+
+def heading(text: str, clause: str = "") -> None:
+    """A section's heading, with a grey clause where one is needed."""
+    st.markdown(f"**{text}** :gray[{escape(clause)}]" if clause else f"**{text}**")
+
+
+def footing(report: Report) -> None:
+    """The end of every page: what is unusual about the plan, and where each number comes from."""
+    for note in report.notes:
+        st.caption(f":material/info: {escape(note)}")
+    with st.expander("Where the numbers come from", type="compact", key="sources"):
+        st.table(
+            [
+                {"Number": name, "Mark": source.mark or "-", "Source": escape(source.text)}
+                for name, source in report.sources.items()
+            ],
+            border="horizontal",
+            hide_index=True,
+        )
+
+
+def escape(text: str) -> str:
+    """Text that markdown shows as it is."""
+    for character in "\\`*_{}[]<>()#+!|~:$":
+        text = text.replace(character, f"\\{character}")
+    return text

@@ -1,0 +1,105 @@
+"""The inputs as data: for each field of the plan, what its widget offers and what its help text says."""
+
+from __future__ import annotations
+
+from kvplan.plan import MAX_BYTES, MAX_GIB
+
+AUTOMATIC = (
+    "layers", "kv_heads", "head_dim", "weights_gib", "gpu_memory_gib", "gpu_memory_utilization", "activation_gib",
+    "workspace_gib", "kv_dtype", "block_size", "max_num_seqs", "max_num_batched_tokens", "batch",
+)  # fmt: skip
+"""Fields whose widget shows what comes with the model, the GPU or the engine while the plan leaves them open."""
+
+FROM_MODEL = ("layers", "kv_heads", "head_dim", "weights_gib", "weight_dtype")
+FROM_GPU = ("gpu_memory_gib", "activation_gib", "workspace_gib", "max_num_seqs", "max_num_batched_tokens")
+"""What choosing another model or GPU sets back, as it came with the former one."""
+
+WORD_NONE = ("weight_dtype", "v_dtype")
+"""Fields whose widget offers the word `auto` for None."""
+
+STEPS = {
+    "weights_gib": 0.1,
+    "gpu_memory_gib": 0.1,
+    "gpu_memory_utilization": 0.01,
+    "activation_gib": 0.1,
+    "workspace_gib": 0.1,
+    "allocator_overhead_fraction": 0.01,
+    "tenant_quota_fraction": 0.05,
+    "prompt_mean": 1.0,
+    "output_mean": 1.0,
+}
+"""Steps of the widgets of real numbers; a value within half a step of the automatic one is the automatic one."""
+
+BOUNDS = {
+    "layers": (1, 128),
+    "weights_gib": (0.0, MAX_GIB),
+    "gpu_memory_gib": (1.0, 288.0),
+    "gpu_memory_utilization": (0.0, 1.0),
+    "activation_gib": (0.0, MAX_GIB),
+    "workspace_gib": (0.0, MAX_GIB),
+    "allocator_overhead_fraction": (0.0, 1.0),
+    "kv_cache_memory_bytes": (0, MAX_BYTES),
+    "tenant_quota_fraction": (0.0, 1.0),
+    "head_dim": (1, 65536),
+    "pp": (1, 64),
+    "max_num_seqs": (1, 2**20),
+    "max_num_batched_tokens": (1, 2**24),
+    "spec_tokens": (0, 64),
+    "shared_prefix_tokens": (0, 2**24),
+    "prompt_mean": (1.0, float(2**24)),
+    "output_mean": (1.0, float(2**24)),
+    "batch": (1, 512),
+}
+"""Least and most of sliders and number inputs; a slider widens to a plan outside it."""
+
+CHOICES = {
+    "kv_heads": (1, 2, 4, 8, 16, 32, 64, 96, 128),
+    "tp": (1, 2, 4, 8),
+    "context": tuple(2**power for power in range(8, 21)),
+    "kv_dtype": ("bf16", "fp8", "int8", "int4"),
+    "block_size": tuple(2**power for power in range(11)),
+    "weight_dtype": ("auto", "bf16", "fp16", "fp32", "fp8", "int8", "int4"),
+    "v_dtype": ("auto", "bf16", "fp16", "fp32", "fp8", "fp8_e5m2", "int8", "int4"),
+    "usage": ("server", "llm_class"),
+    "admission": ("reserve", "on_demand"),
+    "output_dist": ("exponential", "uniform", "fixed"),
+}
+"""What steps and selectors offer, beside the plan's own value."""
+
+HELP = {
+    "model": "The model preset. Choosing one takes back what was changed of the former one.",
+    "layers": "Layers that keep a growing cache. Cache per token is proportional to them; weights scale along.",
+    "kv_heads": "Key and value heads of a layer (GQA has fewer than query heads, MQA one). Cache per token is "
+    "proportional to them; tp divides them until there is one on each device.",
+    "head_dim": "Width of one key or value head, in elements.",
+    "weights_gib": "Weights of the whole model in GiB, before tp and pp divide them. Moving the layers scales them.",
+    "weight_dtype": "Count the parameters at this width instead of taking the released size; scales are left out.",
+    "gpu": "The GPU preset. Choosing one takes back what was changed of the former one.",
+    "gpu_memory_gib": "Total memory of one device as the driver reports it to a framework, in GiB (2^30 bytes). "
+    "The marketed GB are another number.",
+    "tp": "Tensor parallel: devices that share every layer. Weights and KV heads are divided by it; beyond the number "
+    "of KV heads these are copied and nothing more is saved.",
+    "pp": "Pipeline parallel: stages that share the layers. The fullest stage decides.",
+    "gpu_memory_utilization": "Share of the device the engine may use; vLLM's default is 0.92.",
+    "activation_gib": "Peak working memory of the largest step, per device. An estimate unless set.",
+    "workspace_gib": "Non-torch memory, graphs and kernels, per device. An estimate unless set.",
+    "allocator_overhead_fraction": "What the allocator loses, as a fraction of the pool.",
+    "kv_cache_memory_bytes": "The pool of one device in bytes, as given to the engine; nothing is derived then.",
+    "context": "Longest sequence, prompt and output together (vLLM's max_model_len). Reserving books all of it.",
+    "kv_dtype": "Width of stored keys and values. It follows the checkpoint unless set.",
+    "v_dtype": "Another width for the values alone.",
+    "block_size": "Tokens in one block of the cache. It changes rounding only, not bytes per token.",
+    "usage": "Which defaults the engine takes: those of its server or of its Python class.",
+    "max_num_seqs": "Most sequences in one step. It can bind before memory does.",
+    "max_num_batched_tokens": "Most tokens in one step; caps the default of max_num_seqs.",
+    "spec_tokens": "Speculative tokens: extra positions a sequence holds in transit.",
+    "shared_prefix_tokens": "Tokens at the start that all requests share; whole blocks of them are stored once.",
+    "admission": "Reserve: a request books the whole context. On demand: it books what it holds and grows; more fit on "
+    "average, and when the pool runs out somebody is preempted.",
+    "tenant_quota_fraction": "The share of the memory ceiling one tenant may take; empty: no quota.",
+    "workload": "Request lengths, from a trace or `auto`: the means and the family given below.",
+    "prompt_mean": "Mean prompt in tokens, where the workload is `auto`.",
+    "output_mean": "Mean output in tokens, where the workload is `auto`.",
+    "output_dist": "Family of output lengths, where the workload is `auto`.",
+    "batch": "Sequences in a batch on the Batching page. The batch ceiling, at most 512, unless set.",
+}

@@ -1,0 +1,58 @@
+"""Ceiling: how many sequences fit, against context, and where the device's memory goes."""
+
+import pandas as pd
+import streamlit as st
+
+from kvplan import curves, figures, metrics, verdict
+from kvplan.dashboard import frame
+from kvplan.units import count, gib
+
+report = frame.current_report()
+answer = verdict.ceiling(report)
+frame.opening(report, answer, metrics.ceiling(report))
+
+curve = curves.plan_ceilings(report)
+others = {other.name: other for other in curves.comparisons(report)}
+
+left, right = st.columns([2.45, 1], gap="medium")
+with left, st.container(gap="xsmall"):
+    with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center", key="pills_row"):
+        frame.heading("Batch ceiling against context")
+        with st.container(horizontal=True, vertical_alignment="center", width="content", gap="small"):
+            st.markdown(":gray[compare]", width="content")
+            shown = frame.pills("Compare", list(others), preselected=curves.preselected(list(others.values())))
+    figure = figures.ceiling_figure(
+        report,
+        curve,
+        [others[name] for name in shown],
+        curves.ceiling_top(curve, list(others.values())),
+        frame.palette(),
+    )
+    frame.chart(figure, verdict.plain(answer.sentence), key="ceiling_chart")
+
+with right, st.container(gap="xsmall"):
+    with st.container(height=28, border=False):
+        frame.heading("One device", gib(report.memory.total_bytes))
+    frame.chart(
+        figures.memory_figure(report, frame.palette()),
+        f"{gib(report.memory.weight_bytes)} of weights and {gib(report.memory.pool_bytes)} of KV pool "
+        f"on a {gib(report.memory.total_bytes)} device",
+        key="memory_chart",
+    )
+
+if report.engine.fits:
+    table = pd.DataFrame(curves.ceiling_table(report))
+    with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
+        frame.heading("Ceilings by context", f"sequences; the row of {count(report.plan.context)} tokens is the plan's")
+        st.download_button(
+            "CSV",
+            table.to_csv(index=False),
+            file_name="kvplan-ceilings.csv",
+            mime="text/csv",
+            type="tertiary",
+            icon=":material/download:",
+            on_click="ignore",
+        )
+    frame.table(table, decimals={"Booked, GiB/device": 3}, plan_row=table["Context, tokens"] == report.plan.context)
+
+frame.footing(report)
