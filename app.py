@@ -9,7 +9,8 @@ from kvplan.dashboard import sidebar
 
 DASHBOARD = Path(sidebar.__file__).parent
 
-st.set_page_config(page_title="kvplan", layout="wide")
+# A file of our own: with a symbol as its icon, the browser would ask another host for it.
+st.set_page_config(page_title="kvplan", page_icon=DASHBOARD / "icon.svg", layout="wide")
 st.logo(DASHBOARD / "logo.svg", size="large")
 catalog.refresh()
 

@@ -41,7 +41,7 @@ def drain(lengths: Sequence[int], slots: int, policy: Literal["static", "continu
     are not positive whole numbers.
     """
     steps = np.asarray(lengths)
-    if steps.size == 0 or steps.ndim != 1 or (steps < 1).any() or (steps != steps.astype(np.int64)).any():
+    if steps.ndim != 1 or steps.size == 0 or not (np.isfinite(steps) & (steps >= 1) & (steps == np.floor(steps))).all():
         raise ValueError("lengths: a sequence of positive whole numbers is needed")
     if slots < 1:
         raise ValueError(f"slots: at least one is needed, got {slots}")

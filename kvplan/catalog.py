@@ -40,10 +40,12 @@ ESTIMATE_SOURCE = Source(
 
 @dataclass(frozen=True)
 class Library:
-    """The presets of one kind by id, in the order of their names, and what was wrong with the files left out."""
+    """The presets of one kind by id, in the order of their names, what was wrong with the files left out, and which
+    files these were when they were read."""
 
     specs: dict[str, ModelSpec | GpuSpec | WorkloadSpec | ReadyPlan]
     broken: tuple[str, ...]
+    files: tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ def library(kind: Kind) -> Library:
     """Every preset of a kind. A broken file is named in `broken` with its field and reason; the others still load."""
     if kind not in SPECS:
         raise ValueError(f"kind: must be one of {', '.join(SPECS)}, got {kind!r}")
-    specs, broken = {}, []
+    specs, broken, files = {}, [], _files(kind)
     for path in _preset_files(kind):
         try:
             spec = SPECS[kind].model_validate_json(path.read_bytes())
@@ -94,16 +96,14 @@ def library(kind: Kind) -> Library:
             broken.append(f"{kind}s/{path.name}: {error}")
         else:
             specs[spec.id] = spec
-    return Library(dict(sorted(specs.items(), key=lambda item: _natural(item[1].name))), tuple(broken))
+    return Library(dict(sorted(specs.items(), key=lambda item: _natural(item[1].name))), tuple(broken), files)
 
 
 def refresh() -> None:
     """Read presets/ again where a file was added, removed or changed since it was last read."""
-    if _fingerprint() != _read_fingerprint():
+    if any(library(kind).files != _files(kind) for kind in SPECS):
         library.cache_clear()
         _by_any_name.cache_clear()
-        _read_fingerprint.cache_clear()
-        _read_fingerprint()
 
 
 def presets(kind: Kind = "plan") -> list[str]:
@@ -318,11 +318,9 @@ def _preset_files(kind: Kind) -> list[Path]:
     return sorted((presets_dir() / f"{kind}s").glob("*.json"))
 
 
-def _fingerprint() -> tuple:
-    return tuple((str(path), path.stat().st_mtime_ns) for kind in SPECS for path in _preset_files(kind))
-
-
-_read_fingerprint = lru_cache(maxsize=1)(_fingerprint)
+def _files(kind: Kind) -> tuple[tuple[str, int], ...]:
+    """The files of a kind with the time each was changed; a link that leads nowhere has none."""
+    return tuple((str(path), path.stat().st_mtime_ns if path.exists() else 0) for path in _preset_files(kind))
 
 
 @lru_cache(maxsize=8)
@@ -344,7 +342,7 @@ def _plain_name(name: str) -> str:
 
 
 def _nearest(name: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(_plain_name(name), known, n=3, cutoff=0.5) or known[:3]
+    near = difflib.get_close_matches(_plain_name(name), known, n=3, cutoff=0)
     return f"; nearest: {', '.join(near)}" if near else ""
 
 

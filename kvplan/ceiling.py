@@ -75,7 +75,7 @@ def ceilings(setting: Setting, shape: Layout, numbers: Capacity, context) -> Cei
     resident_blocks = sum((resident + group.block_tokens / 2) / group.block_tokens for group in shape.groups)
     on_demand = free_blocks / resident_blocks
 
-    quota = None if plan.tenant_quota_fraction is None else _whole(np.floor(plan.tenant_quota_fraction * by_memory))
+    quota = None if plan.tenant_quota_fraction is None else _quota(plan.tenant_quota_fraction, by_memory)
     limits = np.stack(
         np.broadcast_arrays(
             np.where(numbers.fits, UNLIMITED, 0),
@@ -133,6 +133,11 @@ def smallest_tp(setting: Setting) -> tuple[int | None, int | None]:
             starts = tp
             break
     return starts, leaves_pool
+
+
+def _quota(fraction: float, by_memory):
+    """Whole sequences of a tenant's share; 0.29 of 100 is 29, though the nearest float of 0.29 is a little less."""
+    return _whole(np.floor(np.round(fraction * by_memory, 9)))
 
 
 def _whole(value):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 
@@ -14,6 +15,7 @@ from kvplan import catalog, verdict
 from kvplan.links import decode_link, encode_link
 from kvplan.plan import Plan, from_text
 from kvplan.report import Report, evaluate
+from kvplan.specs import shorten
 from kvplan.units import binary, count, gib, percent
 from kvplan.version import VERSION
 
@@ -26,20 +28,28 @@ class BadInput(Exception):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
-    options = _parser().parse_args(arguments)
     try:
+        options = _parser().parse_args(arguments)
         options.run(options)
+        sys.stdout.flush()
     except BadInput as problem:
         print(f"kvplan: {problem}", file=sys.stderr)
         return BAD_INPUT
     except BrokenPipeError:
-        # The reader (head, less) has seen enough; nothing is wrong.
-        sys.stderr.close()
+        # The reader (head, less) has seen enough; nothing is wrong, and nothing is left to flush at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line, like every other."""
+
+    def error(self, message: str):
+        raise BadInput(message)
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="kvplan", description="KV-cache capacity planning for LLM serving.")
+    parser = _Parser(prog="kvplan", description="KV-cache capacity planning for LLM serving.")
     parser.add_argument("--version", action="version", version=f"kvplan {VERSION}")
     commands = parser.add_subparsers(required=True, metavar="command")
 
@@ -95,28 +105,28 @@ def _presets(options: argparse.Namespace) -> None:
 
 def _plan(options: argparse.Namespace) -> Plan:
     """The plan that --preset or --link names, with --set on top."""
-    if options.preset and options.link:
+    if options.preset is not None and options.link is not None:
         raise BadInput("--preset and --link: only one of them can be given")
     base = Plan()
-    if options.preset:
+    if options.preset is not None:
         try:
             base = catalog.load_preset(options.preset, "plan")
         except ValueError as error:
             raise BadInput(str(error)) from None
-    if options.link:
+    if options.link is not None:
         base, notes = decode_link(options.link)
         for note in notes:
             print(f"kvplan: ignored from the link: {note}", file=sys.stderr)
     plan, dropped = from_text(dict(_assignment(text) for text in options.set), base)
     if dropped:
-        raise BadInput("; ".join(f"{name}: {reason}" for name, reason in dropped.items()))
+        raise BadInput("; ".join(f"{shorten(name)}: {reason}" for name, reason in dropped.items()))
     return plan
 
 
 def _assignment(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals:
-        raise BadInput(f"--set: must be FIELD=VALUE, got {text!r}")
+        raise BadInput(f"--set: must be FIELD=VALUE, got {shorten(repr(text))}")
     return name.strip(), value.strip()
 
 

@@ -63,8 +63,9 @@ def fixed(n: float) -> Lengths:
 def uniform(a: float, b: float) -> Lengths:
     """Outputs evenly spread between `a` and `b` tokens."""
     _require_positive("a", a)
+    _require_positive("b", b)
     if b < a:
-        raise ValueError(f"uniform: b must be at least a = {a:g}, got {b:g}")
+        raise ValueError(f"b: must be at least a = {a:g}, got {b:g}")
     return _continuous(
         mean=(a + b) / 2,
         quantile=lambda p: a + (b - a) * np.asarray(p, dtype=float),
@@ -91,7 +92,7 @@ def from_table(rows: Iterable[Sequence[float]]) -> Lengths:
     shares, outputs, prompts = np.array(table).T
     if not (np.isfinite(shares).all() and (shares >= 0).all() and shares.sum() > 0):
         raise ValueError("table: shares must be 0 or more and not all 0")
-    return _steps(shares / shares.sum(), outputs, prompts)
+    return _steps(shares, outputs, prompts)
 
 
 def from_samples(outputs: Sequence[float], prompts: Sequence[float] | None = None) -> Lengths:
@@ -102,7 +103,7 @@ def from_samples(outputs: Sequence[float], prompts: Sequence[float] | None = Non
         raise ValueError("outputs: a sequence of at least one length is needed")
     if outputs.shape != prompts.shape:
         raise ValueError(f"prompts: one for each output is needed, got {prompts.size} for {outputs.size} outputs")
-    return _steps(np.full(outputs.size, 1 / outputs.size), outputs, prompts)
+    return _steps(np.ones(outputs.size), outputs, prompts)
 
 
 def to_table(outputs: Sequence[int], prompts: Sequence[int]) -> list[tuple[int, float, float]]:
@@ -168,15 +169,19 @@ def totals(lengths: Lengths, context: int) -> Lengths:
     return _steps(lengths.shares, prompts + outputs, np.zeros_like(outputs))
 
 
-def _steps(shares: np.ndarray, outputs: np.ndarray, prompts: np.ndarray) -> Lengths:
-    """A step function: E[max of n] = sum of x_i (u_i^n - u_(i-1)^n) over outputs x in ascending order."""
+def _steps(weights: np.ndarray, outputs: np.ndarray, prompts: np.ndarray) -> Lengths:
+    """A step function: E[max of n] = sum of x_i (u_i^n - u_(i-1)^n) over outputs x in ascending order.
+
+    Weights are added up before they are divided by their total, so that the i-th of n samples ends at i / n exactly.
+    """
     if not (np.isfinite(outputs).all() and (outputs > 0).all()):
         raise ValueError("outputs: every length must be a positive number of tokens")
     if not (np.isfinite(prompts).all() and (prompts >= 0).all()):
         raise ValueError("prompts: every length must be 0 or more tokens")
     values, positions = np.unique(outputs, return_inverse=True)
-    upper = np.cumsum(np.bincount(positions, weights=shares))
-    upper[-1] = 1.0
+    upper = np.cumsum(np.bincount(positions, weights=weights))
+    upper /= upper[-1]
+    shares = weights / weights.sum()
 
     def quantile(p):
         return values[np.minimum(np.searchsorted(upper, p, side="left"), values.size - 1)]

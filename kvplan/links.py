@@ -90,7 +90,11 @@ def _texts(value) -> list[str]:
     """The texts of one parameter of a mapping, which may hold lists (as parsed queries do), None and plain values."""
     if isinstance(value, (list, tuple)):
         return [text for item in value for text in _texts(item)]
-    return ["auto" if value is None else str(value)]
+    try:
+        return ["auto" if value is None else str(value)]
+    except ValueError:
+        # An integer too long for Python to write out is no value of any field.
+        return [f"a number of {value.bit_length():,} bits"]
 
 
 def _query(link: str) -> str:

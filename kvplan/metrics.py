@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from kvplan.engine_facts import ENGINE_VERSION
 from kvplan.report import Report
-from kvplan.units import binary, count, gib, percent, percent_exact, short_tokens
+from kvplan.units import binary, count, gib, mean, percent, percent_exact, short_tokens
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def paging(report: Report) -> list[Metric]:
         Metric(
             "Contiguous waste",
             percent_exact(found.contiguous_waste_share),
-            f"{count(found.contiguous_waste_tokens)} tokens a sequence",
+            f"{mean(found.contiguous_waste_tokens)} tokens a sequence",
             "What would be wasted if every request reserved the whole context in one piece: "
             "(context − tokens) / context, lengths cut to the context.",
         ),
@@ -153,6 +153,6 @@ def _on_demand_or_tp(report: Report) -> Metric:
         count(capacity.on_demand_ceiling),
         "on average, by memory",
         "Sequences that fit on average if each holds only what it has written so far: blocks over the mean a running "
-        f"request holds ({count(capacity.resident_mean_tokens)} tokens) plus half a block. A mean, not a guarantee: "
+        f"request holds ({mean(capacity.resident_mean_tokens)} tokens) plus half a block. A mean, not a guarantee: "
         "when the pool runs out, somebody is preempted.",
     )

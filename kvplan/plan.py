@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError
 
-from kvplan.specs import Frozen, problems
-from kvplan.units import DTYPE_SPELLINGS
+from kvplan.specs import Frozen, Spelling, StoredDtype, problems
 
 MAX_PARALLEL = 64
 MAX_BYTES = 2**50
 MAX_GIB = MAX_BYTES / 2**30
-
-
-def _standard_dtype(value):
-    """Other spellings of a dtype become the one the project writes."""
-    return DTYPE_SPELLINGS.get(value, value) if isinstance(value, str) else value
 
 
 def _not_a_boolean(value):
@@ -27,12 +21,10 @@ def _not_a_boolean(value):
     return value
 
 
-KvDtype = Literal[
-    "auto", "bf16", "fp16", "fp32", "fp8", "fp8_e5m2", "fp8_per_token_head", "int8", "int8_per_token_head", "int4"
-]
-CacheDtype = Annotated[KvDtype, BeforeValidator(_standard_dtype)]
-ValueDtype = Annotated[Literal[get_args(KvDtype)[1:]], BeforeValidator(_standard_dtype)]
-WeightDtype = Annotated[Literal["bf16", "fp16", "fp32", "fp8", "int8", "int4"], BeforeValidator(_standard_dtype)]
+KvDtype = Literal["auto", StoredDtype]
+CacheDtype = Annotated[KvDtype, Spelling]
+ValueDtype = Annotated[StoredDtype, Spelling]
+WeightDtype = Annotated[Literal["bf16", "fp16", "fp32", "fp8", "int8", "int4"], Spelling]
 
 Number = BeforeValidator(_not_a_boolean)
 Layers = Annotated[int, Field(ge=1, le=4096), Number]
@@ -45,7 +37,7 @@ SharedTokens = Annotated[int, Field(ge=0, le=2**24), Number]
 SpecTokens = Annotated[int, Field(ge=0, le=64), Number]
 Fraction = Annotated[float, Field(ge=0, le=1), Number]
 Gib = Annotated[float, Field(ge=0, le=MAX_GIB), Number]
-MemoryGib = Annotated[float, Field(gt=0, le=MAX_GIB), Number]
+MemoryGib = Annotated[float, Field(ge=2**-30, le=MAX_GIB), Number]
 Bytes = Annotated[int, Field(ge=0, le=MAX_BYTES), Number]
 MeanTokens = Annotated[float, Field(ge=1, le=2**24), Number]
 PresetId = Annotated[str, Field(min_length=1, max_length=200)]
@@ -124,7 +116,8 @@ def _text(value) -> str:
     if value is None:
         return "auto"
     if isinstance(value, float):
-        return f"{value:.0f}" if value.is_integer() else repr(value)
+        # Adding 0.0 turns -0.0 into 0.0, which equals it and has one text.
+        return f"{value + 0.0:.0f}" if value.is_integer() else repr(value)
     return str(value)
 
 

@@ -227,7 +227,8 @@ def _capacity(setting: Setting, shape: engine.Layout, numbers: engine.Capacity) 
 
 def _batching(setting: Setting, capacity: CapacityReport) -> BatchingReport:
     plan = setting.plan
-    start = capacity.on_demand_ceiling if plan.admission == "on_demand" else capacity.batch_ceiling
+    starts_on_demand = plan.admission == "on_demand" and capacity.batch_ceiling > 0
+    start = capacity.on_demand_ceiling if starts_on_demand else capacity.batch_ceiling
     batch = plan.batch or min(max(start, 1), LARGEST_AUTOMATIC_BATCH)
     static = batching.static_utilisation(setting.lengths, batch)
     return BatchingReport(
@@ -241,7 +242,7 @@ def _batching(setting: Setting, capacity: CapacityReport) -> BatchingReport:
 def _paging(setting: Setting, held: CacheReport) -> PagingReport:
     completed = totals(setting.lengths, setting.plan.context)
     wasted = paging.expected_waste(completed, setting.block_size)
-    unused = setting.plan.context - completed.mean
+    unused = max(0.0, setting.plan.context - completed.mean)
     return PagingReport(
         block_size=setting.block_size,
         mean_tokens=completed.mean,

@@ -6,8 +6,17 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from kvplan.units import DTYPE_SPELLINGS
+
 Count = Annotated[int, Field(ge=1, le=2**24)]
 PositiveBytes = Annotated[int, Field(ge=1, le=2**50)]
+
+
+StoredDtype = Literal[
+    "bf16", "fp16", "fp32", "fp8", "fp8_e5m2", "fp8_per_token_head", "int8", "int8_per_token_head", "int4"
+]
+Spelling = BeforeValidator(lambda value: DTYPE_SPELLINGS.get(value, value) if isinstance(value, str) else value)
+"""Other spellings of a dtype become the one the project writes."""
 
 
 class Frozen(BaseModel):
@@ -72,7 +81,7 @@ class ModelSpec(Frozen):
     parameters: Annotated[int, Field(ge=1)]
     weight_bytes: PositiveBytes
     dtype: Literal["bf16", "fp16", "fp32"] = "bf16"
-    kv_cache_dtype: str | None = None
+    kv_cache_dtype: Annotated[StoredDtype, Spelling] | None = None
     num_attention_heads: Count | None = None
     max_position_embeddings: Count
     groups: Annotated[tuple[LayerGroup, ...], Field(min_length=1)]
@@ -155,8 +164,13 @@ def problem_lines(error: ValidationError) -> list[str]:
 
 
 def shorten(text: str, limit: int = 60) -> str:
-    """Text cut for a message, so that a long value cannot flood it."""
-    return text if len(text) <= limit else text[: limit - 1] + "…"
+    r"""Text fit for a message of one line: cut, and what cannot be printed replaced, so that no value can flood it.
+
+    >>> shorten("col\nour")
+    'col?our'
+    """
+    cut = text if len(text) <= limit else text[: limit - 1] + "…"
+    return "".join(character if character.isprintable() else "?" for character in cut)
 
 
 def _require_sources(spec, names: list[str]):

@@ -117,6 +117,15 @@ def count(number: float) -> str:
     return f"{int(number // 1):,}"
 
 
+def mean(number: float) -> str:
+    """A mean in whole units, rounded: nothing has to fit whole.
+
+    >>> mean(1154.7)
+    '1,155'
+    """
+    return f"{number:,.0f}"
+
+
 def short_tokens(tokens: int) -> str:
     """A length as an axis writes it.
 

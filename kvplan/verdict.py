@@ -10,7 +10,7 @@ from typing import Literal
 
 from kvplan.plan import MAX_PARALLEL
 from kvplan.report import Report
-from kvplan.units import count, gib, percent
+from kvplan.units import count, gib, mean, percent
 
 Tone = Literal["memory", "limit", "workload"]
 SPACE = "\N{NO-BREAK SPACE}"
@@ -71,7 +71,7 @@ def paging(report: Report) -> Verdict:
         f"Blocks of {count(found.block_size)} waste **{percent(found.waste_share)}** of the cache; "
         f"reserving {count(report.plan.context)} tokens would waste **{percent(found.contiguous_waste_share)}**"
     )
-    reason = f"At completion a sequence holds {count(found.mean_tokens)} tokens on average."
+    reason = f"At completion a sequence holds {mean(found.mean_tokens)} tokens on average."
     return Verdict(sentence, workload_name(report), "workload", reason)
 
 

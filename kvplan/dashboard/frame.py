@@ -30,10 +30,11 @@ def palette() -> Palette:
 def opening(report: Report, verdict: Verdict, metrics: list[Metric]) -> None:
     """The top of a page: what was dropped from the link, the answer in one sentence, and its four numbers."""
     link_notes()
-    with st.container(horizontal=True, vertical_alignment="top"):
-        with st.container(gap="xxsmall", width="stretch"):
-            st.header(verdict.sentence, anchor=False)
-            st.markdown(f":{BADGE_COLOURS[verdict.tone]}-badge[{verdict.badge}] :gray[{escape(verdict.reason)}]")
+    words, link = st.columns([6, 1], gap="small")
+    with words, st.container(gap="xxsmall"):
+        st.header(verdict.sentence, anchor=False)
+        st.markdown(f":{BADGE_COLOURS[verdict.tone]}-badge[{verdict.badge}] :gray[{escape(verdict.reason)}]")
+    with link, st.container(horizontal=True, horizontal_alignment="right"):
         share.copy_link(report.plan)
     with st.grid(4, min_column_width=150):
         for metric in metrics:

@@ -19,7 +19,7 @@ from kvplan.lengths import mean_prompt
 from kvplan.links import decode_link, short_query
 from kvplan.plan import DEFAULTS, Plan
 from kvplan.report import Report, evaluate
-from kvplan.units import count, gb_per_s, gib
+from kvplan.units import gb_per_s, gib, mean
 
 CUSTOM = "custom"
 REMEMBERED = 8
@@ -94,7 +94,10 @@ def from_widgets(values: dict, seeded: dict[str, list], before: Plan, in_address
 
 def draw(plan: Plan, report: Report) -> None:
     """Every input, in four groups; what a planner seldom moves is folded away at the end of its group."""
-    _draw_ready_plan()
+    # Containers of their own: a row that comes and goes must not shift the widgets below it, or the browser takes them
+    # for new ones and no longer writes them into the address.
+    with st.container(gap="xsmall"):
+        _draw_ready_plan()
     with st.container(gap="xsmall"):
         _draw_model(report)
         _draw_hardware(report)
@@ -245,7 +248,7 @@ def _draw_workload(plan: Plan, report: Report) -> None:
     _group("Workload")
     _select("workload", "Workload", [*catalog.presets("workload"), "auto"], label_visibility="collapsed")
     lengths = report.setting.lengths
-    prompt, output = count(mean_prompt(lengths)), count(lengths.mean)
+    prompt, output = mean(mean_prompt(lengths)), mean(lengths.mean)
     st.caption(f"means: prompt {prompt}, output {output} tokens{_mark(report, 'lengths')}")
     _slider("batch", "Batch, sequences")
     with st.expander("Lengths", type="compact", key="more_workload"):

@@ -1,0 +1,98 @@
+"""Valid plans for property tests: ordinary values most of the time, and every bound of every field."""
+
+from hypothesis import strategies as st
+
+from kvplan import Plan, presets
+
+MOST_GIB = 2.0**20
+ONE_BYTE_GIB = 2.0**-30
+CACHE_DTYPES = (
+    "bf16",
+    "fp16",
+    "fp32",
+    "fp8",
+    "fp8_e5m2",
+    "fp8_per_token_head",
+    "int8",
+    "int8_per_token_head",
+    "int4",
+)
+WEIGHT_DTYPES = ("bf16", "fp16", "fp32", "fp8", "int8", "int4")
+OTHER_SPELLINGS = ("meta-llama/Llama-3.1-8B-Instruct", "Llama-3.1-70B", "qwen3-8b-base")
+UNKNOWN_IDS = ("no-such-thing", "llama-9-8b", "h1000", "a b&c=d?#%+", "ü" * 200, "auto", "x")
+
+
+def whole(ordinary, least, most):
+    """Whole numbers: often one of the ordinary ones, else anything from `least` to `most`, the bounds included."""
+    return st.one_of(st.sampled_from(ordinary), st.integers(least, most), st.sampled_from((least, most)))
+
+
+def real(ordinary, least, most):
+    """The same for real numbers."""
+    return st.one_of(st.sampled_from(ordinary), st.floats(least, most), st.sampled_from((least, most)))
+
+
+def fractions():
+    return real((0.0, 0.05, 0.5, 0.9, 0.92), 0.0, 1.0)
+
+
+def known_ids(kind):
+    ids = presets(kind)
+    return st.sampled_from([*ids, *OTHER_SPELLINGS] if kind == "model" else ids)
+
+
+def ids(kind):
+    """An id: nine in ten name a preset."""
+    return st.integers(0, 9).flatmap(lambda roll: known_ids(kind) if roll else st.sampled_from(UNKNOWN_IDS))
+
+
+FIELDS = {
+    "model": ids("model"),
+    "layers": st.none() | whole((1, 16, 32, 61, 80), 1, 4096),
+    "kv_heads": st.none() | whole((1, 2, 4, 8, 96), 1, 4096),
+    "head_dim": st.none() | whole((64, 80, 128, 256), 1, 65536),
+    "weights_gib": st.none() | real((0.0, 14.96, 35.0, 131.5), 0.0, MOST_GIB),
+    "weight_dtype": st.none() | st.sampled_from(WEIGHT_DTYPES),
+    "gpu": ids("gpu"),
+    "gpu_memory_gib": st.none() | real((22.05, 24.0, 79.1, 141.0), ONE_BYTE_GIB, MOST_GIB),
+    "tp": whole((1, 2, 4, 8, 16), 1, 64),
+    "pp": whole((1, 2, 3, 4), 1, 64),
+    "gpu_memory_utilization": st.none() | fractions(),
+    "activation_gib": st.none() | real((0.0, 2.0, 5.0), 0.0, MOST_GIB),
+    "workspace_gib": st.none() | real((0.0, 0.5), 0.0, MOST_GIB),
+    "allocator_overhead_fraction": fractions(),
+    "kv_cache_memory_bytes": st.none() | whole((35_755_602_739, 2**36), 0, 2**50),
+    "context": whole((256, 2048, 8192, 32768, 131072), 1, 2**24),
+    "kv_dtype": st.sampled_from(("auto", *CACHE_DTYPES)),
+    "v_dtype": st.none() | st.sampled_from(CACHE_DTYPES),
+    "block_size": st.none() | whole((1, 16, 24, 32, 256), 1, 65536),
+    "usage": st.sampled_from(("server", "llm_class")),
+    "max_num_seqs": st.none() | whole((16, 256, 1024), 1, 2**20),
+    "max_num_batched_tokens": st.none() | whole((2048, 8192), 1, 2**24),
+    "spec_tokens": whole((0, 1, 5), 0, 64),
+    "shared_prefix_tokens": whole((0, 100, 1000, 4096), 0, 2**24),
+    "admission": st.sampled_from(("reserve", "on_demand")),
+    "tenant_quota_fraction": st.none() | fractions(),
+    "workload": st.one_of(st.just("auto"), ids("workload")),
+    "prompt_mean": real((1.0, 512.5, 1024.0), 1.0, 2.0**24),
+    "output_mean": real((1.0, 100.25, 256.0), 1.0, 2.0**24),
+    "output_dist": st.sampled_from(("exponential", "uniform", "fixed")),
+    "batch": st.none() | whole((1, 8, 64, 512), 1, 2**20),
+}
+KNOWN_IDS = {
+    "model": known_ids("model"),
+    "gpu": known_ids("gpu"),
+    "workload": st.just("auto") | known_ids("workload"),
+}
+
+
+def plans(**fixed):
+    """Any valid plan. About half of its fields are at their defaults; `fixed` are values or strategies of fields."""
+    chosen = {name: value if isinstance(value, st.SearchStrategy) else st.just(value) for name, value in fixed.items()}
+    free = {name: values for name, values in FIELDS.items() if name not in chosen}
+    return st.fixed_dictionaries(chosen, optional=free).map(lambda fields: Plan(**fields))
+
+
+def known_plans(**fixed):
+    """Valid plans whose ids all name a preset."""
+    return plans(**(KNOWN_IDS | fixed))

@@ -1,0 +1,331 @@
+"""The dashboard in a real browser: what a planner, a reviewer and a phone see."""
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from kvplan import Plan, decode_link, encode_link, evaluate
+from kvplan.links import short_query
+
+ROOT = Path(__file__).parents[1]
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+if CHROMIUM is None and not os.environ.get("KVPLAN_REQUIRE_BROWSER"):
+    pytest.skip("browser tests: no Chromium found on this machine", allow_module_level=True)
+
+from playwright.sync_api import Page, expect, sync_playwright  # noqa: E402
+
+pytestmark = pytest.mark.browser
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+PAGES = ("/", "/batching", "/paging")
+SHARED = Plan(model="llama-3.1-70b", tp=4, context=32768, kv_dtype="fp8", gpu_memory_utilization=0.9)
+
+
+@pytest.fixture(scope="module")
+def server():
+    """The dashboard on a free port of this machine; yields its address."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(port)]
+    options = ["--server.address", "127.0.0.1", "--server.headless", "true", "--server.fileWatcherType", "none"]
+    process = subprocess.Popen([*command, *options], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    address = f"http://127.0.0.1:{port}"
+    try:
+        _wait_until_healthy(address, process)
+        yield address
+    finally:
+        process.terminate()
+        process.wait(timeout=10)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(server, browser):
+    """Opens an address in a fresh browser; at the end nothing may have failed, and no other host been asked."""
+
+    @contextmanager
+    def opened(path: str = "/", width: int = 1440, height: int = 900, scheme: str = "light"):
+        context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
+        page = context.new_page()
+        foreign, broken = [], []
+        page.on("request", lambda request: _is_foreign(request.url, server) and foreign.append(request.url))
+        page.on("pageerror", lambda error: broken.append(str(error)))
+        try:
+            go(page, server + path)
+            yield page
+            assert page.locator("[data-testid=stException]").count() == 0
+            assert not foreign
+            assert not broken
+        finally:
+            context.close()
+
+    return opened
+
+
+def go(page: Page, url: str) -> None:
+    page.goto(url)
+    page.wait_for_selector("[data-testid=stMetricValue]", timeout=60_000)
+    settle(page)
+
+
+def settle(page: Page) -> None:
+    """Wait until the script has run, and the browser has written the address."""
+    page.wait_for_timeout(250)
+    page.wait_for_selector("[data-testid=stApp][data-test-script-state=notRunning]")
+    page.wait_for_timeout(250)
+
+
+def slider(page: Page, field: str):
+    return page.locator(f".st-key-{field} input[type=range]")
+
+
+def choose(page: Page, field: str, text: str) -> None:
+    page.locator(f".st-key-{field} input").click()
+    page.keyboard.type(text)
+    page.keyboard.press("Enter")
+    settle(page)
+
+
+def address(page: Page) -> str:
+    return "?" + page.url.partition("?")[2]
+
+
+def plan_of(page: Page) -> Plan:
+    plan, notes = decode_link(page.url)
+    assert notes == []
+    return plan
+
+
+def expect_answer(page: Page, plan: Plan) -> None:
+    """The page shows the ceiling of that plan."""
+    ceiling = f"{evaluate(plan).capacity.batch_ceiling:,}"
+    expect(page.locator("[data-testid=stMetricValue]").first).to_have_text(ceiling)
+
+
+def chart_label(page: Page) -> str:
+    """The bold label of the plan's dot."""
+    labels = page.locator(".st-key-ceiling_chart .annotation-text").all_text_contents()
+    return next(label for label in labels if re.fullmatch(r"[\d,]+ at .+", label))
+
+
+def test_an_untouched_page_has_a_bare_address(open_page):
+    with open_page() as page:
+        assert address(page) == "?"
+        expect_answer(page, Plan())
+
+
+def test_a_slider_moves_the_chart_the_answer_and_the_address(open_page):
+    with open_page() as page:
+        before = chart_label(page)
+        slider(page, "context").press("ArrowRight")
+        settle(page)
+        assert address(page) == "?context=16384"
+        expect_answer(page, Plan(context=16384))
+        assert before.endswith("at 8k")
+        assert chart_label(page).endswith("at 16k")
+
+
+def test_every_move_reaches_the_address_and_going_back_to_automatic_leaves_it(open_page):
+    with open_page() as page:
+        slider(page, "layers").press("ArrowRight")
+        settle(page)
+        slider(page, "context").press("ArrowRight")
+        settle(page)
+        slider(page, "layers").press("ArrowRight")
+        settle(page)
+        assert plan_of(page) == Plan(layers=34, context=16384)
+        slider(page, "layers").press("ArrowLeft")
+        slider(page, "layers").press("ArrowLeft")
+        settle(page)
+        assert plan_of(page) == Plan(context=16384)
+
+
+def test_a_key_held_down_loses_no_step_and_makes_no_override(open_page):
+    with open_page() as page:
+        for _ in range(12):
+            slider(page, "layers").press("ArrowRight", delay=10)
+        settle(page)
+        settle(page)
+        assert plan_of(page) == Plan(layers=44)
+
+
+def test_a_shared_link_opens_the_same_plan_in_a_fresh_browser(open_page):
+    with open_page("/" + encode_link(SHARED)) as page:
+        assert plan_of(page) == SHARED
+        expect_answer(page, SHARED)
+
+
+def test_the_copied_link_is_the_full_link_of_the_plan(open_page, server):
+    with open_page("/?tp=2&context=65536") as page:
+        page.locator(".st-key-copy_link button").click()
+        copied = page.locator("[data-testid=stCode]").inner_text().strip()
+        plan = Plan(tp=2, context=65536)
+        assert copied == encode_link(plan, server) or copied == encode_link(plan, server + "/")
+        assert decode_link(copied) == (plan, [])
+
+
+def test_switching_pages_keeps_the_plan(open_page):
+    with open_page("/?model=llama-3.1-70b&tp=4") as page:
+        slider(page, "context").press("ArrowRight")
+        settle(page)
+        for name in ("Batching", "Paging", "Ceiling"):
+            page.get_by_role("link", name=name).click()
+            settle(page)
+            assert plan_of(page) == Plan(model="llama-3.1-70b", tp=4, context=16384)
+        page.reload()
+        page.wait_for_selector("[data-testid=stMetricValue]")
+        settle(page)
+        expect_answer(page, Plan(model="llama-3.1-70b", tp=4, context=16384))
+
+
+def test_a_link_opens_on_any_page(open_page):
+    for path in PAGES:
+        with open_page(path + encode_link(SHARED)) as page:
+            assert plan_of(page) == SHARED
+
+
+def test_back_leaves_an_opened_link_for_the_former_plan_in_two_steps_at_most(open_page, server):
+    with open_page("/?layers=60") as page:
+        go(page, server + "/" + encode_link(SHARED))
+        page.go_back()
+        settle(page)
+        if plan_of(page) == SHARED:
+            page.go_back()
+            settle(page)
+        assert plan_of(page) == Plan(layers=60)
+        expect_answer(page, Plan(layers=60))
+
+
+def test_a_ready_plan_is_one_step_of_the_history(open_page):
+    with open_page("/?context=16384&tp=2") as page:
+        length = page.evaluate("history.length")
+        choose(page, "ready_plan", "405B")
+        ready = plan_of(page)
+        assert ready.model == "llama-3.1-405b"
+        expect_answer(page, ready)
+        assert page.evaluate("history.length") == length + 1
+        page.go_back()
+        settle(page)
+        assert plan_of(page) == Plan(context=16384, tp=2)
+        expect_answer(page, Plan(context=16384, tp=2))
+        page.go_forward()
+        settle(page)
+        expect_answer(page, ready)
+
+
+def test_a_ready_plan_that_was_changed_says_so_and_resets(open_page):
+    with open_page("/?preset=llama-70b-chat-4xh100") as page:
+        expect(page.get_by_text("modified")).to_have_count(0)
+        slider(page, "context").press("ArrowRight")
+        settle(page)
+        expect(page.get_by_text("modified")).to_be_visible()
+        page.get_by_role("button", name="Reset").click()
+        settle(page)
+        assert plan_of(page) == Plan(model="llama-3.1-70b", tp=4, context=32768)
+        expect(page.get_by_text("modified")).to_have_count(0)
+
+
+def test_another_model_takes_the_overrides_of_the_former_along(open_page):
+    with open_page("/?layers=40&kv_heads=4&weights_gib=20&tp=2") as page:
+        choose(page, "model", "llama-3.1-70b")
+        assert plan_of(page) == Plan(model="llama-3.1-70b", tp=2)
+        page.go_back()
+        settle(page)
+        assert plan_of(page) == Plan(layers=40, kv_heads=4, weights_gib=20, tp=2)
+
+
+def test_what_a_link_has_wrong_is_named_and_the_rest_opens(open_page):
+    with open_page("/?tp=4&context=-5&colour=<b>red</b>&model=lama-3.1-8b") as page:
+        warning = page.locator("[data-testid=stAlert]").inner_text()
+        assert "context" in warning
+        assert "colour" in warning
+        assert "llama-3.1-8b" in warning
+        assert page.locator("[data-testid=stAlert] b").count() == 0
+        assert plan_of(page) == Plan(tp=4)
+
+
+def test_a_plan_beyond_the_sliders_is_kept(open_page):
+    plan = Plan(context=10007, tp=16, kv_heads=16, layers=200, gpu_memory_gib=500, batch=900, block_size=544)
+    query = "&".join(f"{name}={value}" for name, value in short_query(plan).items())
+    with open_page("/?" + query) as page:
+        assert plan_of(page) == plan
+        slider(page, "context").press("ArrowRight")
+        settle(page)
+        assert plan_of(page) == plan.model_copy(update={"context": 16384})
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("path", PAGES)
+def test_no_page_has_a_serious_accessibility_violation(open_page, path, scheme):
+    from axe_playwright_python.sync_playwright import Axe
+
+    with open_page(path + "?preset=llama-70b-chat-4xh100", scheme=scheme) as page:
+        page.wait_for_selector(".js-plotly-plot .main-svg")
+        found = Axe().run(page).response["violations"]
+        serious = {item["id"]: item["help"] for item in found if item["impact"] in ("serious", "critical")}
+        assert serious == {}
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_phone_never_scrolls_sideways(open_page, path):
+    with open_page(path, width=390, height=844) as page:
+        page.wait_for_selector(".js-plotly-plot .main-svg")
+        width = page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth")
+        assert width <= 390
+
+
+def test_charts_stand_still_while_the_context_moves(open_page):
+    with open_page("/?context=4096") as page:
+        page.wait_for_selector(".st-key-ceiling_chart .main-svg")
+
+        def standing():
+            box = page.locator(".st-key-ceiling_chart .main-svg").first.bounding_box()
+            ticks = page.locator(
+                ".st-key-ceiling_chart .xtick text, .st-key-ceiling_chart .ytick text"
+            ).all_inner_texts()
+            return box, ticks
+
+        before = standing()
+        slider(page, "context").press("ArrowRight")
+        settle(page)
+        assert standing() == before
+
+
+def _wait_until_healthy(address: str, process: subprocess.Popen) -> None:
+    for _ in range(120):
+        assert process.poll() is None, "the dashboard stopped before it was up"
+        try:
+            with urllib.request.urlopen(f"{address}/_stcore/health", timeout=2) as reply:
+                if reply.read() == b"ok":
+                    return
+        except OSError:
+            pass
+        time.sleep(0.5)
+    raise AssertionError("the dashboard was not up within a minute")
+
+
+def _is_foreign(url: str, server: str) -> bool:
+    return url.startswith(("http", "ws")) and not url.replace("ws:", "http:").startswith(server)

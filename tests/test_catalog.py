@@ -1,0 +1,493 @@
+"""The presets that are shipped, what happens to a broken one, and how a plan's open fields are filled in."""
+
+import csv
+import json
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from strategies import known_plans
+
+from kvplan import Plan, catalog, evaluate, lengths, load_preset, presets
+from kvplan.catalog import resolve
+from kvplan.specs import LayerGroup
+from kvplan.units import GIB
+
+ROOT = Path(__file__).parents[1]
+KINDS = ("model", "gpu", "workload", "plan")
+FILES = [(kind, path) for kind in KINDS for path in sorted((ROOT / "presets" / f"{kind}s").glob("*.json"))]
+FACTS = [(kind, path) for kind, path in FILES if kind != "plan"]
+MODELS = (
+    "llama-3.1-8b",
+    "llama-3.1-70b",
+    "llama-3.1-405b",
+    "llama-3.3-70b",
+    "gpt-3",
+    "qwen3-30b-a3b",
+    "mixtral-8x7b-v0.1",
+)
+MARKETED_GB = {
+    "h100-sxm": 80,
+    "h200": 141,
+    "b200": 180,
+    "a100-80-sxm": 80,
+    "a100-40-sxm": 40,
+    "l40s": 48,
+    "l4": 24,
+    "rtx4090": 24,
+}
+
+
+def file_id(case):
+    return f"{case[0]}-{case[1].stem}"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A copy of the presets in their place, which a test may spoil."""
+    catalog.refresh()
+    copy = shutil.copytree(catalog.presets_dir(), tmp_path / "presets")
+    monkeypatch.setattr(catalog, "presets_dir", lambda: copy)
+    catalog.refresh()
+    yield copy
+    monkeypatch.undo()
+    catalog.refresh()
+
+
+def edit(path, change):
+    """Rewrite a JSON file after `change` was applied to its data."""
+    data = json.loads(path.read_text())
+    change(data)
+    path.write_text(json.dumps(data))
+
+
+# What is shipped
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_shipped_file_is_broken_and_each_is_found_under_its_files_name(kind):
+    stems = {path.stem for file_kind, path in FILES if file_kind == kind}
+    assert catalog.library(kind).broken == ()
+    assert set(presets(kind)) == stems
+    assert all(spec.id == name for name, spec in catalog.library(kind).specs.items())
+
+
+@pytest.mark.parametrize("case", FACTS, ids=file_id)
+def test_every_number_of_a_file_has_a_source_that_says_something(case):
+    data = json.loads(case[1].read_text())
+    numbers = {name for name, value in data.items() if isinstance(value, (int, float, list))}
+    assert numbers
+    assert numbers <= data["sources"].keys()
+    spec = load_preset(case[1].stem, case[0])
+    assert all(len(source.text) >= 10 for source in spec.sources.values())
+
+
+def test_the_promised_models_are_there():
+    ids = presets("model")
+    assert set(MODELS) <= set(ids)
+    assert len(ids) >= 12
+    for family in ("llama-2-", "qwen2.5-", "qwen3-"):
+        assert any(name.startswith(family) for name in ids), family
+
+
+def test_the_promised_gpus_workloads_and_ready_plans_are_there():
+    assert set(presets("gpu")) >= MARKETED_GB.keys()
+    assert {"azure-conversation", "seeded-200"} <= set(presets("workload"))
+    assert len(presets("plan")) >= 4
+
+
+@pytest.mark.parametrize("name", presets("model"))
+def test_every_shipped_model_is_of_plain_full_attention_and_is_computed(name):
+    assert {group.kind for group in load_preset(name, "model").groups} == {"full"}
+    report = evaluate(Plan(model=name, tp=1))
+    assert report.engine.refused is None
+    assert report.cache.bytes_per_token > 0
+
+
+@pytest.mark.parametrize("name", presets("plan"))
+def test_every_ready_plan_starts_and_has_nothing_to_complain_about(name):
+    report = evaluate(load_preset(name))
+    assert report.engine.fits
+    assert report.notes == ()
+
+
+@pytest.mark.parametrize("name", MARKETED_GB)
+def test_the_memory_of_a_gpu_is_what_the_driver_reports_not_what_is_marketed(name):
+    gpu = load_preset(name, "gpu")
+    marketed = MARKETED_GB[name]
+    assert gpu.total_bytes not in (marketed * 10**9, marketed * GIB)
+    assert 0.9 * marketed * GIB < gpu.total_bytes < marketed * GIB
+    assert "driver" in gpu.sources["total_bytes"].text
+
+
+@pytest.mark.parametrize("name", presets("gpu"))
+def test_rates_are_dense_so_fp8_is_at_most_twice_bf16(name):
+    gpu = load_preset(name, "gpu")
+    assert gpu.bf16_flop_per_s is None or gpu.bf16_flop_per_s >= 10**13
+    if gpu.fp8_flop_per_s:
+        assert gpu.fp8_flop_per_s <= 2.05 * gpu.bf16_flop_per_s
+
+
+def test_the_shipped_azure_table_is_made_from_the_raw_trace(shared):
+    with (shared / "traces" / "AzureLLMInferenceTrace_conv.csv").open() as lines:
+        requests = list(csv.DictReader(lines))
+    rows = lengths.to_table(
+        [int(request["GeneratedTokens"]) for request in requests],
+        [int(request["ContextTokens"]) for request in requests],
+    )
+    expected = tuple((count, round(output, 6), round(prompt, 6)) for count, output, prompt in rows)
+    assert load_preset("azure-conversation", "workload").table == expected
+
+
+def test_the_azure_workload_names_its_licence_and_its_makers():
+    spec = load_preset("azure-conversation", "workload")
+    assert sum(count for count, _, _ in spec.table) == 19_366
+    assert "CC-BY-4.0" in spec.licence
+    assert "Azure" in spec.attribution
+
+
+def test_the_seeded_workload_is_what_the_generator_draws():
+    generator = random.Random(37)
+    drawn = [generator.randint(400, 700) if generator.random() < 0.1 else generator.randint(8, 40) for _ in range(200)]
+    assert load_preset("seeded-200", "workload").samples == tuple((0, length) for length in drawn)
+
+
+# A broken file, a new file
+
+
+def drop(name):
+    return lambda data: data.pop(name)
+
+
+def put(value, *path):
+    def change(data):
+        for key in path[:-1]:
+            data = data[key]
+        data[path[-1]] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "field", "reason"),
+    [
+        ("models/llama-3.1-8b.json", drop("groups"), "groups", "required"),
+        ("models/llama-3.1-8b.json", put("llama-3.1-9b", "id"), "id", "'llama-3.1-8b'"),
+        ("models/llama-3.1-8b.json", put({}, "sources"), "sources", "missing for parameters"),
+        ("models/llama-3.1-8b.json", lambda data: data["sources"].pop("weight_bytes"), "sources", "weight_bytes"),
+        ("models/llama-3.1-8b.json", put(0, "groups", 0, "layers"), "groups.0.layers", "greater than or equal to 1"),
+        ("models/llama-3.1-8b.json", put("red", "colour"), "colour", "not permitted"),
+        ("models/llama-3.1-8b.json", put("fp7", "kv_cache_dtype"), "kv_cache_dtype", "got 'fp7'"),
+        ("gpus/l4.json", put("lots", "total_bytes"), "total_bytes", "got 'lots'"),
+        ("gpus/l4.json", lambda data: data["sources"].pop("bandwidth_bytes_per_s"), "sources", "bandwidth_bytes"),
+        ("workloads/seeded-200.json", drop("licence"), "licence", "required"),
+        ("workloads/seeded-200.json", put([[0, 0]], "samples"), "samples.0.1", "greater than or equal to 1"),
+        ("workloads/seeded-200.json", put({}, "sources"), "sources", "missing for samples"),
+        ("plans/llama-8b-chat-l4.json", put(0, "plan", "tp"), "plan.tp", "greater than or equal to 1"),
+    ],
+)
+def test_a_broken_file_is_named_with_field_and_reason_while_the_others_load(folder, file, change, field, reason):
+    path = folder / file
+    kind = path.parent.name.removesuffix("s")
+    before = presets(kind)
+    edit(path, change)
+    catalog.refresh()
+    (line,) = catalog.library(kind).broken
+    assert line.startswith(f"{file}: {field}: ")
+    assert reason in line
+    assert presets(kind) == [name for name in before if name != path.stem]
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"id": "l4",}', b"\xff\xfe", b"[]", b"null", b'"l4"', b"NaN"])
+def test_a_file_that_holds_no_json_object_is_named_while_the_others_load(folder, content):
+    before = presets("gpu")
+    (folder / "gpus/l4.json").write_bytes(content)
+    catalog.refresh()
+    (line,) = catalog.library("gpu").broken
+    assert line.startswith("gpus/l4.json: ")
+    assert "\n" not in line
+    assert len(line) > len("gpus/l4.json: ")
+    assert presets("gpu") == [name for name in before if name != "l4"]
+
+
+def test_a_folder_in_a_presets_place_is_named_while_the_others_load(folder):
+    (folder / "gpus/box.json").mkdir()
+    catalog.refresh()
+    (line,) = catalog.library("gpu").broken
+    assert line.startswith("gpus/box.json: ")
+    assert "l4" in presets("gpu")
+
+
+def test_a_link_that_leads_nowhere_is_no_reason_to_stop(folder):
+    """An editor may lay such a link beside the file it has open."""
+    (folder / "gpus/.#l4.json").symlink_to("nobody@nowhere.1")
+    catalog.refresh()
+    assert "l4" in presets("gpu")
+
+
+def test_a_new_file_appears_after_refresh_and_a_removed_one_goes(folder):
+    assert "mine" not in presets("model")
+    spec = json.loads((folder / "models/llama-3.1-8b.json").read_text())
+    (folder / "models/mine.json").write_text(json.dumps(spec | {"id": "mine", "name": "Mine", "hf_id": "me/Mine-XL"}))
+    catalog.refresh()
+    assert "mine" in presets("model")
+    assert load_preset("someone/mine-xl-instruct", "model").name == "Mine"
+    assert evaluate(Plan(model="mine")).cache.bytes_per_token == 131072
+    (folder / "models/mine.json").unlink()
+    catalog.refresh()
+    assert evaluate(Plan(model="mine")).setting is None
+
+
+def test_a_changed_file_is_read_again_after_refresh(folder):
+    assert evaluate(Plan()).cache.bytes_per_token == 131072
+    edit(folder / "models/llama-3.1-8b.json", put(64, "groups", 0, "layers"))
+    catalog.refresh()
+    assert evaluate(Plan()).cache.bytes_per_token == 2 * 131072
+
+
+def test_a_file_added_before_the_first_refresh_appears_too(tmp_path):
+    program = """
+import json, pathlib, shutil, sys
+from kvplan import catalog
+folder = pathlib.Path(shutil.copytree(catalog.presets_dir(), sys.argv[1]))
+catalog.presets_dir = lambda: folder
+assert "mine" not in catalog.presets("gpu")
+spec = json.loads((folder / "gpus/l4.json").read_text())
+(folder / "gpus/mine.json").write_text(json.dumps(spec | {"id": "mine"}))
+catalog.refresh()
+print("mine" in catalog.presets("gpu"))
+"""
+    command = [sys.executable, "-c", program, str(tmp_path / "presets")]
+    assert subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout == "True\n"
+
+
+# Look-up
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("llama-3.1-8b", "llama-3.1-8b"),
+        ("LLAMA-3.1-8B", "llama-3.1-8b"),
+        ("meta-llama/Llama-3.1-8B", "llama-3.1-8b"),
+        ("meta-llama/Llama-3.1-70B-Instruct", "llama-3.1-70b"),
+        ("somebody-else/llama-3.1-70b", "llama-3.1-70b"),
+        ("Qwen3-8B-Base", "qwen3-8b"),
+        ("qwen2.5-7b-instruct", "qwen2.5-7b"),
+        ("llama-2-7b-chat-hf", "llama-2-7b"),
+        ("llama-3.1-8b-it", "llama-3.1-8b"),
+        ("  gpt-3 ", "gpt-3"),
+    ],
+)
+def test_a_model_is_found_whatever_its_case_owner_and_ending(name, found):
+    assert load_preset(name, "model").id == found
+
+
+@pytest.mark.parametrize("name", presets("model"))
+def test_every_model_is_found_by_its_hugging_face_id(name):
+    spec = load_preset(name, "model")
+    assert load_preset(spec.hf_id or name, "model") == spec
+    assert spec.hf_id is not None or name == "gpt-3"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "nearest"),
+    [
+        ("llama-3.1-9b", "model", "llama-3.1-8b"),
+        ("Qwen/Qwen3-31B-Instruct", "model", "qwen3-32b"),
+        ("h100", "gpu", "h100-sxm"),
+        ("azure-conversations", "workload", "azure-conversation"),
+        ("llama-70b-chat-4xh200", "plan", "llama-70b-chat-4xh100"),
+    ],
+)
+def test_an_unknown_name_is_refused_with_kind_name_and_the_nearest(name, kind, nearest):
+    with pytest.raises(ValueError, match=f"^{kind}: .*{name}.*nearest: .*{nearest}"):
+        load_preset(name, kind)
+
+
+def test_an_unknown_kind_is_refused_with_the_kinds_there_are():
+    with pytest.raises(ValueError, match=r"^kind: .*model, gpu, workload, plan, got 'planet'"):
+        presets("planet")
+
+
+def test_a_ready_plan_loads_as_a_plan():
+    assert load_preset("llama-70b-chat-4xh100") == Plan(model="llama-3.1-70b", tp=4, context=32768)
+
+
+# From a plan to a setting
+
+
+def test_fields_left_open_come_from_model_gpu_and_engine():
+    model, gpu = load_preset("llama-3.1-8b", "model"), load_preset("h100-sxm", "gpu")
+    setting = resolve(Plan())
+    assert (setting.model, setting.gpu) == (model, gpu)
+    assert setting.total_bytes == gpu.total_bytes
+    assert setting.weight_bytes == model.weight_bytes
+    assert setting.utilization == 0.92
+    assert (setting.kv_dtype, setting.v_dtype, setting.block_size) == ("bf16", "bf16", 16)
+    assert setting.notes == ()
+
+
+def test_a_value_in_the_plan_overrides_even_where_it_is_zero():
+    setting = resolve(
+        Plan(
+            gpu_memory_gib=10,
+            weights_gib=0,
+            activation_gib=0,
+            workspace_gib=0,
+            gpu_memory_utilization=0,
+            kv_dtype="fp8",
+            v_dtype="int4",
+            block_size=64,
+        )
+    )
+    assert setting.total_bytes == 10 * GIB
+    assert (setting.weight_bytes, setting.activation_bytes, setting.workspace_bytes) == (0, 0, 0)
+    assert setting.utilization == 0
+    assert (setting.kv_dtype, setting.v_dtype, setting.block_size) == ("fp8", "int4", 64)
+
+
+def test_layers_heads_and_head_dim_override_the_group_that_grows():
+    (group,) = resolve(Plan(layers=40, kv_heads=4, head_dim=64)).model.groups
+    assert group == LayerGroup(kind="full", layers=40, kv_heads=4, head_dim=64, value_head_dim=64)
+
+
+def test_an_override_is_ignored_with_a_note_where_no_single_group_grows():
+    base = load_preset("llama-3.1-8b", "model")
+    model = base.model_copy(update={"groups": base.groups * 2})
+    setting = resolve(Plan(layers=40, head_dim=64), model)
+    assert setting.model == model
+    assert [note.split(":")[0] for note in setting.notes] == ["layers", "head_dim"]
+
+
+def test_kv_heads_that_do_not_divide_the_query_heads_are_noted():
+    setting = resolve(Plan(kv_heads=5))
+    assert setting.model.num_attention_heads is None
+    assert [note.split(":")[0] for note in setting.notes] == ["kv_heads"]
+
+
+def test_weights_scale_with_the_layers_unless_given():
+    weight_bytes = load_preset("llama-3.1-8b", "model").weight_bytes
+    assert resolve(Plan(layers=16)).weight_bytes == weight_bytes // 2
+    assert resolve(Plan(layers=64)).weight_bytes == weight_bytes * 2
+    assert resolve(Plan(layers=16, weights_gib=3.0)).weight_bytes == 3 * GIB
+
+
+@pytest.mark.parametrize(("dtype", "bits"), [("fp32", 32), ("bf16", 16), ("fp16", 16), ("fp8", 8), ("int8", 8)])
+def test_weight_dtype_sets_the_bytes_of_a_parameter(dtype, bits):
+    parameters = load_preset("llama-3.1-70b", "model").parameters
+    plan = Plan(model="llama-3.1-70b", weight_dtype=dtype)
+    assert resolve(plan).weight_bytes == parameters * bits // 8
+    assert resolve(plan.model_copy(update={"layers": 40})).weight_bytes == parameters * bits // 8 // 2
+    assert resolve(plan.model_copy(update={"weights_gib": 1.0})).weight_bytes == GIB
+    assert resolve(plan).sources["weight_bytes"].mark == "estimate"
+
+
+@pytest.mark.parametrize(("memory_gib", "activation_gib"), [(70.0, 5.0), (69.999, 2.0), (192.0, 5.0), (24.0, 2.0)])
+def test_activations_are_estimated_by_the_size_of_the_device_and_marked_so(memory_gib, activation_gib):
+    setting = resolve(Plan(gpu_memory_gib=memory_gib))
+    assert setting.activation_bytes == activation_gib * GIB
+    assert setting.workspace_bytes == 0.5 * GIB
+    assert setting.sources["activation_bytes"].mark == setting.sources["workspace_bytes"].mark == "estimate"
+
+
+@pytest.mark.parametrize(
+    ("fields", "sequences", "tokens"),
+    [
+        ({"gpu": "h100-sxm"}, 1024, 8192),
+        ({"gpu": "h100-sxm", "usage": "llm_class"}, 1024, 16384),
+        ({"gpu": "a100-80-sxm"}, 256, 2048),
+        ({"gpu": "a100-80-sxm", "usage": "llm_class"}, 256, 8192),
+        ({"gpu": "b200"}, 1024, 16384),
+        ({"gpu": "b200", "usage": "llm_class"}, 1024, 16384),
+        ({"gpu": "l4"}, 256, 2048),
+        ({"gpu": "h100-sxm", "gpu_memory_gib": 69.0}, 256, 2048),
+        ({"gpu": "l4", "gpu_memory_gib": 70.0}, 1024, 8192),
+        ({"max_num_batched_tokens": 100}, 100, 100),
+        ({"max_num_batched_tokens": 100_000}, 1024, 100_000),
+        ({"max_num_seqs": 2, "context": 100}, 2, 200),
+        ({"max_num_seqs": 5, "max_num_batched_tokens": 3}, 5, 3),
+        ({"context": 1}, 1024, 1024),
+    ],
+)
+def test_the_scheduler_defaults_follow_device_and_usage_and_cap_each_other(fields, sequences, tokens):
+    setting = resolve(Plan(**fields))
+    assert (setting.max_num_seqs, setting.max_num_batched_tokens) == (sequences, tokens)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "kv_cache_dtype", "expected"),
+    [("bf16", None, "bf16"), ("fp16", None, "fp16"), ("fp32", None, "bf16"), ("bf16", "fp8", "fp8")],
+)
+def test_an_automatic_cache_dtype_follows_the_checkpoint(dtype, kv_cache_dtype, expected):
+    base = load_preset("llama-3.1-8b", "model")
+    model = base.model_copy(update={"dtype": dtype, "kv_cache_dtype": kv_cache_dtype})
+    assert resolve(Plan(), model).kv_dtype == resolve(Plan(), model).v_dtype == expected
+    assert resolve(Plan(kv_dtype="bf16"), model).kv_dtype == "bf16"
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"context": 131_073}, ["context: 131,073"]),
+        ({"context": 131_072}, []),
+        ({"prompt_mean": 100.0}, ["prompt_mean: ignored"]),
+        (
+            {"prompt_mean": 100.0, "output_mean": 3.0, "output_dist": "fixed"},
+            ["prompt_mean", "output_mean", "output_d"],
+        ),
+        ({"prompt_mean": 100.0, "workload": "auto"}, []),
+        ({"kv_dtype": "int4"}, ["kv_dtype: int4 is a plain width"]),
+        ({"kv_dtype": "int8"}, ["kv_dtype: int8 is a plain width"]),
+        ({"kv_dtype": "fp32"}, ["kv_dtype: fp32 is a plain width"]),
+        ({"kv_dtype": "fp8_per_token_head"}, []),
+        ({"v_dtype": "fp8"}, ["v_dtype: fp8"]),
+        ({"kv_dtype": "fp8", "v_dtype": "fp8"}, []),
+        ({"block_size": 24}, ["block_size: 24"]),
+        ({"block_size": 32}, []),
+    ],
+)
+def test_what_is_ignored_or_unusual_is_noted_and_nothing_else(fields, said):
+    notes = resolve(Plan(**fields)).notes
+    assert len(notes) == len(said)
+    assert all(note.startswith(start) for note, start in zip(notes, said, strict=True))
+
+
+def test_lengths_without_a_named_workload_are_those_of_the_plan():
+    outputs = resolve(Plan(workload="auto", prompt_mean=300.0, output_mean=40.0, output_dist="fixed")).lengths
+    assert outputs.mean == 40
+    assert lengths.mean_prompt(outputs) == pytest.approx(300)
+    assert resolve(Plan(workload="auto", output_mean=40.0)).lengths.expected_max(2) == pytest.approx(60)
+    uniform = resolve(Plan(workload="auto", output_mean=40.0, output_dist="uniform")).lengths
+    assert (float(uniform.quantile(0)), float(uniform.quantile(1)), uniform.mean) == (1, 79, 40)
+
+
+@pytest.mark.parametrize("field", ["model", "gpu", "workload"])
+def test_an_id_that_no_preset_has_cannot_be_resolved(field):
+    with pytest.raises(ValueError, match=f"^{field}: no preset named 'no-such-thing'; nearest: "):
+        resolve(Plan(**{field: "no-such-thing"}))
+
+
+@given(known_plans())
+def test_nothing_is_left_open_but_what_means_that_there_is_none(plan):
+    concrete = catalog.concrete(resolve(plan))
+    open_fields = {name for name, value in concrete.items() if value is None}
+    assert concrete.keys() == Plan.model_fields.keys()
+    assert open_fields <= {"batch", "kv_cache_memory_bytes", "tenant_quota_fraction"}
+    given_values = {name: value for name, value in plan if value is not None and name != "kv_dtype"}
+    ignored = {"gpu_memory_gib", "weights_gib", "activation_gib", "workspace_gib"}
+    assert all(concrete[name] == value for name, value in given_values.items() if name not in ignored)
+    assert all(
+        concrete[name] == pytest.approx(given_values[name], abs=1 / GIB) for name in ignored & given_values.keys()
+    )
+
+
+@given(known_plans())
+def test_what_the_plan_sets_itself_is_the_users_own_number(plan):
+    sources = resolve(plan).sources
+    for field, number in {"weights_gib": "weight_bytes", "gpu_memory_gib": "total_bytes"}.items():
+        assert (sources[number].text == "set in this plan") == (getattr(plan, field) is not None)

@@ -1,0 +1,286 @@
+"""The command line: the same numbers as Python, one clear line on bad input, and a fast start."""
+
+import contextlib
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from strategies import known_plans
+
+from kvplan import Plan, cli, decode_link, encode_link, evaluate, load_preset, presets
+from kvplan.version import VERSION
+
+ROOT = Path(__file__).parents[1]
+READY = "llama-70b-chat-4xh100"
+HEAVY = {"streamlit", "plotly", "pandas"}
+
+
+def kvplan(*arguments, cwd=ROOT):
+    """One command in a process of its own."""
+    return subprocess.run([sys.executable, "-m", "kvplan", *arguments], cwd=cwd, capture_output=True, text=True)
+
+
+def called(*arguments):
+    """One command without a new process, which takes as long as a hundred commands."""
+    with contextlib.redirect_stdout(io.StringIO()) as stdout, contextlib.redirect_stderr(io.StringIO()) as stderr:
+        try:
+            code = cli.main(arguments)
+        except SystemExit as stop:
+            code = stop.code
+    return subprocess.CompletedProcess(arguments, code, stdout.getvalue(), stderr.getvalue())
+
+
+def printed(*arguments):
+    """What a command that works prints; it has nothing to complain about."""
+    run = called(*arguments)
+    assert (run.returncode, run.stderr) == (0, "")
+    return run.stdout
+
+
+def output(*arguments):
+    """The same from a process of its own."""
+    run = kvplan(*arguments)
+    assert (run.returncode, run.stderr) == (0, "")
+    return run.stdout
+
+
+def as_json(plan):
+    return json.loads(json.dumps(evaluate(plan).to_dict()))
+
+
+def assert_one_line(run):
+    assert run.returncode == 2
+    assert run.stdout == ""
+    assert run.stderr.startswith("kvplan: ")
+    assert run.stderr.count("\n") == 1
+    assert len(run.stderr.splitlines()) == 1
+    assert len(run.stderr) < 1000
+
+
+# What works
+
+
+def test_the_version_is_that_of_the_package():
+    assert output("--version") == f"kvplan {VERSION}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "plan"),
+    [
+        ([], Plan()),
+        (["--preset", READY], load_preset(READY)),
+        (
+            ["--preset", READY, "--set", "context=32768", "--set", "tp=8"],
+            load_preset(READY).model_copy(update={"tp": 8}),
+        ),
+        (["--set", "model=qwen3-8b", "--set", "gpu=l4"], Plan(model="qwen3-8b", gpu="l4")),
+        (["--set", "kv_dtype=bfloat16", "--set", "layers = 16"], Plan(kv_dtype="bf16", layers=16)),
+        (["--preset", "llama-8b-chat-l4", "--set", "weight_dtype=auto"], Plan(gpu="l4", kv_dtype="fp8")),
+        (["--link", "https://example.org/paging?tp=4&kv_dtype=fp8"], Plan(tp=4, kv_dtype="fp8")),
+        (["--link", f"?preset={READY}&tp=2", "--set", "tp=8"], load_preset(READY).model_copy(update={"tp": 8})),
+        (["--set", "kv_cache_memory_bytes=0"], Plan(kv_cache_memory_bytes=0)),
+        (["--set", "tp=7"], Plan(tp=7)),
+    ],
+)
+def test_json_is_the_report_of_python(arguments, plan):
+    assert json.loads(printed("report", "--json", *arguments)) == as_json(plan)
+
+
+def test_a_process_prints_what_a_call_prints():
+    for arguments in (["report", "--json", "--preset", READY, "--set", "tp=8"], ["link"], ["presets"]):
+        assert output(*arguments) == printed(*arguments)
+
+
+@given(known_plans())
+def test_json_is_the_report_of_python_for_any_plan(plan):
+    assert json.loads(printed("report", "--json", "--link", encode_link(plan))) == as_json(plan)
+
+
+@given(known_plans())
+def test_any_plan_has_a_report_in_text(plan):
+    report = evaluate(plan)
+    text = printed("report", "--link", encode_link(plan))
+    ceiling = next(line for line in text.splitlines() if "batch ceiling" in line)
+    assert f"{report.capacity.batch_ceiling:,}" in ceiling.split()
+    assert [line for line in text.splitlines() if line.startswith("note: ")] == [
+        f"note: {note}" for note in report.notes
+    ]
+
+
+def test_the_text_opens_with_the_answer_and_ends_with_the_sources():
+    text = printed("report", "--preset", READY)
+    ceiling = evaluate(load_preset(READY)).capacity.batch_ceiling
+    assert text.startswith(f"{ceiling} sequences of 32,768 tokens fit on 4 × H100 SXM\n")
+    assert "**" not in text
+    assert text.splitlines()[-1].startswith("source: ")
+    assert any(line.startswith("source: activation_bytes: ") and "(estimate)" in line for line in text.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "plan"),
+    [
+        ([], Plan()),
+        (["--preset", READY, "--set", "tp=8"], load_preset(READY).model_copy(update={"tp": 8})),
+        (["--set", "model=meta-llama/Llama-3.1-70B-Instruct"], Plan(model="meta-llama/Llama-3.1-70B-Instruct")),
+    ],
+)
+def test_the_link_opens_the_same_plan(arguments, plan):
+    link = printed("link", *arguments).removesuffix("\n")
+    assert link == encode_link(plan)
+    assert decode_link(link) == (plan, [])
+
+
+def test_a_link_may_be_short_and_may_have_a_base():
+    assert (
+        printed("link", "--short", "--base", "https://example.org/", "--set", "tp=4") == "https://example.org/?tp=4\n"
+    )
+    assert printed("link", "--base", "https://example.org/").startswith("https://example.org/?v=1&")
+
+
+def test_a_reported_link_is_the_link_that_was_given():
+    link = printed("link", "--preset", READY).strip()
+    assert printed("link", "--link", link).strip() == link
+
+
+def test_presets_lists_every_id_under_its_kind():
+    words = [line.split()[0] for line in printed("presets").splitlines()]
+    kinds = ("model", "gpu", "workload", "plan")
+    assert words == [word for kind in kinds for word in (f"{kind}s", *presets(kind))]
+
+
+def test_the_presets_that_are_shipped_pass_the_check():
+    assert output("presets", "--check") == output("presets")
+
+
+def test_a_broken_preset_is_named_and_fails_only_the_check(tmp_path):
+    for folder in ("kvplan", "presets"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "presets/gpus/l4.json").write_text("{}")
+    listed, checked = kvplan("presets", cwd=tmp_path), kvplan("presets", "--check", cwd=tmp_path)
+    assert (listed.returncode, checked.returncode) == (0, 2)
+    for run in (listed, checked):
+        assert run.stderr.startswith("kvplan: gpus/l4.json: id: ")
+        assert all(line.startswith("kvplan: ") for line in run.stderr.splitlines())
+        assert "  h200 " in run.stdout
+        assert "  l4 " not in run.stdout
+
+
+# What does not
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--set", "colour=red"], "colour: "),
+        (["--set", "tp=0"], "tp: Input should be greater than or equal to 1, got '0'"),
+        (["--set", "tp=many"], "got 'many'"),
+        (["--set", "tp="], "tp: "),
+        (["--set", "gpu_memory_utilization=nan"], "got 'nan'"),
+        (["--set", "kv_dtype=fp7"], "got 'fp7'"),
+        (["--set", "context"], "FIELD=VALUE, got 'context'"),
+        (["--set", ""], "FIELD=VALUE"),
+        (["--set", "=4"], "no field"),
+        (["--set", "tp=0", "--set", "colour=red"], "colour: "),
+        (["--set", f"{'c' * 10_000}=red"], "no field"),
+        (["--set", f"{'c' * 10_000}"], "FIELD=VALUE"),
+        (["--set", "tp=" + "9" * 10_000], "tp: "),
+        (["--set", "col\nour=red"], "no field"),
+        (["--set", "tp=2\n3"], "tp: "),
+        (["--set", "model=llama-3.1-9b"], "nearest: llama-3.1-8b"),
+        (["--set", "model=auto"], "model: "),
+        (["--set", "gpu=h100"], "h100-sxm"),
+        (["--set", "workload=no-such-thing"], "workload: "),
+        (["--preset", "no-such-thing"], "plan: no preset named 'no-such-thing'"),
+        (["--preset", "no\nsuch\nthing"], "plan: "),
+        (["--preset", ""], "plan: "),
+        (["--preset", READY, "--link", "?tp=2"], "--preset and --link"),
+        (["--preset", READY, "--set", "tp=0"], "tp: "),
+    ],
+    ids=lambda value: " ".join(value)[:40].replace("\n", "\\n") if isinstance(value, list) else "",
+)
+def test_bad_input_is_one_line_and_exit_code_2(arguments, named):
+    run = called("report", *arguments)
+    assert_one_line(run)
+    assert named in run.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["report", "--set", "colour=red"],
+        ["report", "--json", "--set", "tp=0"],
+        ["report", "--set", "model=no-such-thing"],
+        ["report", "--preset", "no-such-thing"],
+        ["report", "--preset", READY, "--link", "?tp=2"],
+        ["link", "--set", "context"],
+    ],
+)
+def test_a_process_given_bad_input_ends_with_one_line_and_exit_code_2(arguments):
+    assert_one_line(kvplan(*arguments))
+
+
+@pytest.mark.parametrize("arguments", [["--set", "tp=0"], ["--set", "model=no-such-thing"], ["--preset", "x"]])
+def test_a_bad_plan_has_no_link(arguments):
+    assert_one_line(called("link", *arguments))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["reprot"], ["report", "--colour"], ["report", "--set"], ["report", "extra"], ["presets", "--jso"]],
+)
+def test_a_command_that_cannot_be_read_is_one_line_and_exit_code_2(arguments):
+    assert_one_line(called(*arguments))
+
+
+def test_a_partly_bad_link_is_reported_and_says_what_was_ignored():
+    run = called("report", "--json", "--link", "?tp=4&colour=red&context=0&model=no-such-thing")
+    assert run.returncode == 0
+    assert json.loads(run.stdout) == as_json(Plan(tp=4))
+    lines = run.stderr.splitlines()
+    assert len(lines) == 3
+    assert all(line.startswith("kvplan: ") for line in lines)
+    assert [name for name in ("colour", "context", "model") if not any(f"{name}: " in line for line in lines)] == []
+
+
+def test_what_is_ignored_from_a_link_takes_one_line_whatever_its_name():
+    run = called("link", "--link", f"?{quote('a' + chr(10) + 'b')}=1&tp=4")
+    assert decode_link(run.stdout)[0] == Plan(tp=4)
+    assert run.stderr.startswith("kvplan: ")
+    assert len(run.stderr.splitlines()) == 1
+
+
+# What it needs
+
+
+def test_the_headless_path_imports_neither_streamlit_nor_plotly_nor_pandas():
+    program = f"""
+import contextlib, io, sys
+from kvplan.cli import main
+with contextlib.redirect_stdout(io.StringIO()):
+    codes = [main(["report", "--preset", "{READY}"]), main(["report", "--json"]), main(["link"]), main(["presets"])]
+print(codes, *sys.modules)
+"""
+    run = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    codes, _, modules = run.stdout.partition("] ")
+    assert codes == "[0, 0, 0, 0"
+    found = {name.split(".")[0] for name in modules.split()}
+    assert {"kvplan", "numpy", "pydantic"} <= found
+    assert not found & HEAVY
+
+
+@pytest.mark.parametrize("arguments", [["link"], ["report", "--json"]])
+def test_a_reader_that_has_seen_enough_is_no_error(arguments):
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    command = [sys.executable, "-m", "kvplan", *arguments]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, cwd=ROOT, env=environment, text=True, **pipes) as process:
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 0

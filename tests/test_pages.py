@@ -1,0 +1,257 @@
+"""The dashboard's pages, driven without a browser."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import streamlit as st
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as some
+from streamlit.testing.v1 import AppTest
+
+from kvplan import Plan, catalog, encode_link, evaluate, metrics, verdict
+from kvplan.dashboard import inputs, sidebar
+from kvplan.dashboard.frame import escape
+from kvplan.links import short_query
+
+APP = str(Path(__file__).parents[1] / "app.py")
+PAGES = {"ceiling": verdict.ceiling, "batching": verdict.batching, "paging": verdict.paging}
+METRICS = {"ceiling": metrics.ceiling, "batching": metrics.batching, "paging": metrics.paging}
+
+
+def opened(query: dict[str, str] | None = None, page: str = "ceiling") -> AppTest:
+    app = AppTest.from_file(APP, default_timeout=30)
+    for name, value in (query or {}).items():
+        app.query_params[name] = value
+    app.run()
+    if page != "ceiling":
+        app.switch_page(f"kvplan/dashboard/pages/{page}.py").run()
+    assert not app.exception
+    return app
+
+
+def plan_of(app: AppTest) -> Plan:
+    return app.session_state["session"].plan
+
+
+def spec_of(app: AppTest, index: int = 0) -> dict:
+    return json.loads(app.get("plotly_chart")[index].proto.spec)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_opens_with_its_verdict_and_four_numbers(page):
+    app = opened({"model": "llama-3.1-70b", "tp": "4", "context": "32768"}, page)
+    report = evaluate(Plan(model="llama-3.1-70b", tp=4, context=32768))
+    assert app.header[0].value == PAGES[page](report).sentence
+    assert [metric.value for metric in app.metric] == [metric.value for metric in METRICS[page](report)]
+    assert all(metric.help for metric in app.metric)
+
+
+@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"model": "llama-3.1-70b"},  # no pool
+        {"model": "llama-3.1-70b", "tp": "2", "context": "131072"},  # a pool, but not one request
+        {"tp": "3"},  # refused by the engine
+        {"context": "1"},
+        {"context": "16777216"},
+        {"gpu_memory_gib": "0.1"},
+        {"kv_cache_memory_bytes": "0"},
+        {"kv_cache_memory_bytes": "1000000000000000"},
+        {"batch": "1"},
+        {"block_size": "1"},
+        {"block_size": "65536"},
+        {"workload": "auto", "output_dist": "fixed"},
+        {"workload": "seeded-200"},
+        {"admission": "on_demand", "context": "131072"},
+        {"max_num_seqs": "1"},
+        {"tenant_quota_fraction": "0"},
+        {"layers": "4096", "kv_heads": "4096", "head_dim": "65536", "kv_dtype": "fp32"},
+        {"pp": "64", "tp": "64"},
+        {"kv_dtype": "int8_per_token_head", "v_dtype": "int4"},
+    ],
+    ids=lambda query: "&".join(f"{name}={value}" for name, value in query.items()),
+)
+def test_every_state_of_a_plan_is_a_page_without_an_exception(page, query):
+    app = opened(query, page)
+    assert plan_of(app) == Plan(**query)
+
+
+def test_the_sidebar_has_a_bound_widget_with_help_for_every_field():
+    app = opened()
+    found = {widget.key: widget for kind in KINDS for widget in app.get(kind)}
+    assert set(Plan.model_fields) <= set(found)
+    assert all(found[name].help for name in Plan.model_fields)
+
+
+KINDS = ("selectbox", "slider", "select_slider", "number_input", "button_group")
+
+
+def test_moving_a_widget_moves_plan_and_page():
+    app = opened()
+    app.select_slider(key="context").set_value(65536).run()
+    assert plan_of(app) == Plan(context=65536)
+    assert app.metric[0].value == str(evaluate(Plan(context=65536)).capacity.batch_ceiling)
+
+
+def test_a_widget_moved_back_to_the_automatic_value_leaves_the_field_open():
+    app = opened({"layers": "40"})
+    assert plan_of(app).layers == 40
+    app.slider(key="layers").set_value(32).run()
+    assert plan_of(app) == Plan()
+
+
+def test_a_value_equal_to_the_automatic_one_is_not_an_override():
+    app = opened({"layers": "32", "weights_gib": "14.96", "kv_dtype": "bf16", "gpu_memory_gib": "79.1"})
+    assert plan_of(app) == Plan()
+
+
+def test_choosing_a_model_clears_what_came_with_the_former():
+    app = opened({"layers": "40", "kv_heads": "4", "weights_gib": "20", "tp": "2"})
+    app.selectbox(key="model").set_value("llama-3.1-70b").run()
+    assert plan_of(app) == Plan(model="llama-3.1-70b", tp=2)
+    assert app.slider(key="layers").value == 80
+
+
+def test_choosing_a_gpu_clears_what_came_with_the_former():
+    app = opened({"gpu_memory_gib": "60", "activation_gib": "3", "context": "4096"})
+    app.selectbox(key="gpu").set_value("l4").run()
+    assert plan_of(app) == Plan(gpu="l4", context=4096)
+
+
+def test_a_ready_plan_sets_every_field_and_is_named():
+    app = opened({"layers": "40", "tp": "2"})
+    assert app.selectbox(key="ready_plan").value == sidebar.CUSTOM
+    app.selectbox(key="ready_plan").set_value("llama-405b-8xh200").run()
+    assert plan_of(app) == Plan(model="llama-3.1-405b", gpu="h200", tp=8, weight_dtype="fp8", context=131072)
+    app.select_slider(key="context").set_value(65536).run()
+    assert app.selectbox(key="ready_plan").value == "llama-405b-8xh200"
+    assert any("modified" in markdown.value for markdown in app.markdown)
+
+
+def test_a_preset_link_opens_the_plan_and_the_address_carries_its_fields():
+    app = opened({"preset": "llama-70b-chat-4xh100", "context": "16384"})
+    assert plan_of(app) == Plan(model="llama-3.1-70b", tp=4, context=16384)
+    assert dict(app.query_params) == {"model": "llama-3.1-70b", "tp": "4", "context": "16384"}
+
+
+def test_what_a_link_has_wrong_is_named_once_and_the_rest_opens():
+    app = opened({"tp": "4", "colour": "red", "context": "many", "v": "99"})
+    (warning,) = app.warning
+    assert all(word in warning.value for word in ("colour", "context", "the link was written in format 99"))
+    assert plan_of(app) == Plan(tp=4)
+
+
+def test_a_full_link_survives_a_page_switch():
+    plan = Plan(model="qwen3-30b-a3b", spec_tokens=3, tenant_quota_fraction=0.25, v_dtype="int8", usage="llm_class")
+    query = dict(pair.split("=", 1) for pair in encode_link(plan).removeprefix("?").split("&"))
+    app = opened(query, "paging")
+    assert plan_of(app) == plan
+
+
+def test_estimates_and_recalled_figures_say_so():
+    app = opened({"model": "gpt-3", "gpu": "rtx4090"})
+    captions = [caption.value for caption in app.caption]
+    assert any("GPT-3" in caption and "recalled" in caption for caption in captions)
+    assert any("RTX 4090" in caption and "estimate" in caption for caption in captions)
+    assert "estimate" in app.number_input(key="activation_gib").label
+
+
+def test_a_broken_preset_is_named_in_the_sidebar(tmp_path, monkeypatch):
+    folder = tmp_path / "presets"
+    shutil.copytree(catalog.presets_dir(), folder)
+    (folder / "gpus" / "broken.json").write_text('{"id": "broken", "name": "Broken"}')
+    monkeypatch.setattr(catalog, "presets_dir", lambda: folder)
+    app = opened()
+    assert any("gpus/broken.json" in warning.value and "total_bytes" in warning.value for warning in app.warning)
+    monkeypatch.undo()
+    catalog.refresh()
+
+
+def test_charts_draw_the_plan_and_what_is_chosen_to_compare():
+    app = opened({"model": "llama-3.1-70b", "tp": "4", "context": "32768"})
+    assert {"reserve", "on demand", "fp8 KV", "tp 8"} <= {trace.get("name") for trace in spec_of(app)["data"]}
+    pills = next(group for group in app.get("button_group") if group.key.startswith("pills"))
+    pills.set_value([]).run()
+    assert "fp8 KV" not in {trace.get("name") for trace in spec_of(app)["data"]}
+
+
+def test_the_table_has_the_plans_row():
+    app = opened({"context": "10007"})
+    assert 10007 in list(app.table[0].value["Context, tokens"])
+
+
+QUERIES = some.dictionaries(
+    some.sampled_from([*Plan.model_fields, "preset", "v", "r", "junk"]),
+    some.one_of(some.text(max_size=8), some.integers().map(str), some.floats().map(str), some.just("auto")),
+    max_size=6,
+)
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@given(QUERIES)
+def test_any_address_gives_a_page_without_an_exception(query):
+    app = opened(query)
+    assert app.header
+
+
+def test_plan_to_widgets_and_back_is_the_same_plan():
+    for plan in (Plan(), Plan(kv_dtype="fp8", layers=7, batch=3, v_dtype="int8", tenant_quota_fraction=0.5)):
+        automatic = sidebar.automatic_values(plan)
+        shown = sidebar.to_widgets(plan, automatic)
+        assert all(value is not None or name in NONE_SHOWN for name, value in shown.items())
+        seeded = {name: [value] for name, value in automatic.items()}
+        assert sidebar.from_widgets(shown, seeded, plan, set(short_query(plan))) == plan
+
+
+NONE_SHOWN = {"kv_cache_memory_bytes", "tenant_quota_fraction"}
+
+
+def test_an_automatic_value_of_a_moment_ago_is_no_override():
+    seeded = {name: [value] for name, value in sidebar.automatic_values(Plan()).items()}
+    seeded["weights_gib"] = [15.0, 15.4, 15.9]
+    shown = {name: values[-1] for name, values in seeded.items()} | {"weights_gib": 15.0}
+    shown = {name: "auto" if name in inputs.WORD_NONE else value for name, value in shown.items()}
+    assert sidebar.from_widgets(shown, seeded, Plan(), set()) == Plan()
+    assert sidebar.from_widgets(shown, seeded, Plan(), {"weights_gib"}) == Plan(weights_gib=15.0)
+
+
+def test_inputs_cover_the_plan():
+    assert set(inputs.HELP) == set(Plan.model_fields)
+    assert set(inputs.AUTOMATIC) | set(inputs.BOUNDS) | set(inputs.CHOICES) <= set(Plan.model_fields)
+
+
+def test_streamlit_still_has_what_the_address_needs():
+    from streamlit.runtime.scriptrunner import ScriptRunContext
+    from streamlit.runtime.state.query_params import QueryParams
+
+    for name in ("populate_from_query_string", "set_initial_query_params", "set_with_no_forward_msg", "remove_param"):
+        assert callable(getattr(QueryParams, name))
+    assert "is_history_navigation" in ScriptRunContext.__dataclass_fields__
+
+
+def test_the_server_is_configured_as_the_project_means_it():
+    names = [
+        "runner.postScriptGC",
+        "server.enableXsrfProtection",
+        "browser.gatherUsageStats",
+        "client.showErrorDetails",
+    ]
+    code = f"import streamlit as st; print([st.get_option(name) for name in {names}])"
+    root = Path(APP).parent
+    found = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], cwd=root, capture_output=True, text=True, check=True
+    )
+    assert found.stdout.strip() == "[False, True, False, 'type']"
+
+
+def test_text_is_escaped_for_markdown():
+    assert escape("<b>[x](y)`$") == r"\<b\>\[x\]\(y\)\`\$"
+
+
+def test_streamlit_is_the_version_the_widgets_were_tried_with():
+    assert st.__version__.startswith("1.67.")
