@@ -25,8 +25,9 @@ FONT_SIZE, LABEL_SIZE, NOTE_SIZE = 12, 14, 11
 MARGIN = {"l": 56, "r": 20, "t": 10, "b": 46, "pad": 0}
 NOMINAL_WIDTH = 560
 LINE_SPACING = 17
-LABEL_BAND = 3.1
-"""The ceiling chart runs on to this multiple of its last context; the band holds the names of the lines."""
+LABEL_BAND = 0.233
+"""How far the ceiling chart runs on behind its last context, as a share of its range (to 3.1 times of 1k to 128k); the
+band holds the names of the lines."""
 LARGEST_CUT_POOL = 48
 """Up to this many sequences are drawn one by one in the pool; above, they would be lines without space between."""
 
@@ -54,7 +55,8 @@ def ceiling_figure(
 ) -> go.Figure:
     """Batch ceiling against context, log-log: reserve, on demand, the comparisons, max_num_seqs, and the plan."""
     longest = report.setting.model.max_position_embeddings
-    x_range = (log10(curve.contexts[0] / 1.05), log10(curve.contexts[-1] * LABEL_BAND))
+    first, last = log10(curve.contexts[0]), log10(curve.contexts[-1])
+    x_range = (first - 0.01 * (last - first), last + LABEL_BAND * (last - first))
     y_range = (log10(0.5), log10(top))
     canvas = Canvas(NOMINAL_WIDTH, HEIGHT - MARGIN["t"] - MARGIN["b"], x_range, y_range)
 
@@ -230,7 +232,9 @@ def _name_line_ends(figure: go.Figure, lines: Sequence[Line], canvas: Canvas, la
     reaching = [line for line in lines if line.x[-1] == last]
     heights = [float(canvas.pixels(0, log10(line.y[-1]))[0, 1]) for line in reaching]
     for line, height in zip(reaching, spread(heights, LINE_SPACING, 34, canvas.height - 8), strict=True):
-        _text(figure, _line_name(line), log10(last), canvas.values([0, height])[1], line.colour, Side(1, 0, 8))
+        end = np.array([canvas.pixels(log10(last), 0)[0, 0], height])
+        canvas.take(end, Side(1, 0, 8), line.name, FONT_SIZE)
+        _text(figure, _line_name(line), *canvas.values(end), line.colour, Side(1, 0, 8))
     for line in lines:
         if line not in reaching:
             end = canvas.pixels(log10(line.x[-1]), log10(line.y[-1]))
@@ -246,7 +250,7 @@ def _draw_sequence_limit(figure: go.Figure, report: Report, canvas: Canvas, pale
         type="line", xref="paper", x0=0, x1=1, y0=limit, y1=limit, layer="between",
         line={"color": palette.limit, "width": 1.8, "dash": "dash"},
     )  # fmt: skip
-    canvas.add_curve(canvas.x_range, [log10(limit)] * 2)
+    canvas.add_curve(canvas.x_range, [log10(limit)] * 2, reference=True)
     return True
 
 

@@ -15,6 +15,7 @@ CHARACTER_WIDTH = 0.56
 LINE_HEIGHT = 1.3
 DENSITY = 400
 """Points a curve is drawn with when it is tested against a box."""
+REFERENCE_WEIGHT = 0.2
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ class Canvas:
     x_range: tuple[float, float]
     y_range: tuple[float, float]
     curves: list[np.ndarray] = field(default_factory=list)
+    references: list[np.ndarray] = field(default_factory=list)
     taken: list[Box] = field(default_factory=list)
 
     def pixels(self, x, y) -> np.ndarray:
@@ -72,20 +74,23 @@ class Canvas:
         (x0, x1), (y0, y1) = self.x_range, self.y_range
         return x0 + pixel[0] / self.width * (x1 - x0), y0 + pixel[1] / self.height * (y1 - y0)
 
-    def add_curve(self, x, y) -> np.ndarray:
-        """Draw a polyline that labels must not cover; returns its pixels."""
+    def add_curve(self, x, y, reference: bool = False) -> np.ndarray:
+        """Draw a polyline that labels should not cover, a mere reference line the least; returns its pixels."""
         points = self.pixels(x, y)
         steps = np.linspace(0, len(points) - 1, DENSITY)
-        self.curves.append(
-            np.column_stack([np.interp(steps, np.arange(len(points)), points[:, axis]) for axis in (0, 1)])
-        )
+        dense = np.column_stack([np.interp(steps, np.arange(len(points)), points[:, axis]) for axis in (0, 1)])
+        (self.references if reference else self.curves).append(dense)
         return points
+
+    def take(self, point: np.ndarray, side: Side, text: str, font_size: float) -> None:
+        """Note a label that has its place already."""
+        self.taken.append(_box(point, side, text, font_size))
 
     def place(self, points: Sequence[np.ndarray], text: str, font_size: float) -> tuple[np.ndarray, Side]:
         """The first of the points and sides at which the text is clear, else the least covered; it is then taken."""
         spots = [(point, side) for side in SIDES for point in points]
         point, side = min(spots, key=lambda spot: self._cost(_box(*spot, text, font_size)) + spot[1].gap)
-        self.taken.append(_box(point, side, text, font_size))
+        self.take(point, side, text, font_size)
         return point, side
 
     def place_along(self, height: float, text: str, font_size: float) -> tuple[np.ndarray, Side]:
@@ -93,12 +98,13 @@ class Canvas:
         rights = np.arange(self.width - 2, len(text) * font_size * CHARACTER_WIDTH, -12.0)
         spots = [(np.array([right, height]), Side(-1, up, 2)) for right in rights for up in (1, -1)]
         point, side = min(spots, key=lambda spot: self._cost(_box(*spot, text, font_size)))
-        self.taken.append(_box(point, side, text, font_size))
+        self.take(point, side, text, font_size)
         return point, side
 
     def _cost(self, box: Box) -> float:
         """How much a box hides: points of curves, other labels, and what sticks out of the plot."""
         covered = sum(_points_inside(curve, box) for curve in self.curves)
+        covered += REFERENCE_WEIGHT * sum(_points_inside(curve, box) for curve in self.references)
         hidden = sum(box.overlaps(other) for other in self.taken)
         outside = max(0.0, -box.left, box.left + box.width - self.width)
         outside += max(0.0, -box.bottom, box.bottom + box.height - self.height)

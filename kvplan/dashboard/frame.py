@@ -96,7 +96,7 @@ def footing(report: Report) -> None:
     with st.expander("Where the numbers come from", type="compact", key="sources"):
         st.table(
             [
-                {"Number": name, "Mark": source.mark or "-", "Source": escape(source.text)}
+                {"Number": name, "Mark": source.mark or "looked up", "Source": escape(source.text)}
                 for name, source in report.sources.items()
             ],
             border="horizontal",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlsplit
+
 import streamlit as st
 
 from kvplan.links import encode_link
@@ -12,4 +14,10 @@ def copy_link(plan: Plan) -> None:
     """The full link of the plan, ready to copy: every field, the version and three results."""
     with st.popover("Copy link", icon=":material/link:", key="copy_link"):
         st.caption("Opens this plan with these numbers, whatever the defaults become.")
-        st.code(encode_link(plan, st.context.url or ""), language=None, wrap_lines=True)
+        st.code(encode_link(plan, _here()), language=None, wrap_lines=True)
+
+
+def _here() -> str:
+    """The address of this page as the browser sees it, without its query."""
+    url = st.context.url or ""
+    return url if urlsplit(url).path else f"{url}/"

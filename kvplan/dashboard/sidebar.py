@@ -281,9 +281,17 @@ def _steps(name: str, label: str) -> None:
 
 
 def _segments(name: str, label: str) -> None:
-    own = [value for value in (_default(name), st.session_state[name]) if value not in CHOICES[name]]
-    options = sorted({*CHOICES[name], *own}) if name == "tp" else [*dict.fromkeys([*own, *CHOICES[name]])]
+    options = [*dict.fromkeys([*_choices(name), _default(name), st.session_state[name]])]
+    if name == "tp":
+        options.sort()
     st.segmented_control(label, options, default=_default(name), required=True, width="stretch", **_common(name))
+
+
+def _choices(name: str) -> tuple:
+    """What a selector offers; a checkpoint in fp16 has no use for bf16 beside it."""
+    if name == "kv_dtype" and _default(name) == "fp16":
+        return tuple("fp16" if value == "bf16" else value for value in CHOICES[name])
+    return CHOICES[name]
 
 
 def _select(name: str, label: str, choices, **options) -> None:
