@@ -7,10 +7,11 @@
 """
 
 from kvplan.catalog import load_preset, presets
+from kvplan.hf_config import model_from_hf_config
 from kvplan.links import decode_link, encode_link
 from kvplan.plan import Plan
 from kvplan.report import Report, evaluate
 from kvplan.version import VERSION
 
 __version__ = VERSION
-__all__ = ["Plan", "Report", "decode_link", "encode_link", "evaluate", "load_preset", "presets"]
+__all__ = ["Plan", "Report", "decode_link", "encode_link", "evaluate", "load_preset", "model_from_hf_config", "presets"]

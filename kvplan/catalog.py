@@ -14,16 +14,22 @@ from pydantic import ValidationError
 
 from kvplan import lengths
 from kvplan.engine_facts import (
-    BLOCK_SIZE,
     BLOCK_SIZE_MULTIPLE,
     CACHE_DTYPES,
+    CHECKED_DEVICES,
     ENGINE_VERSION,
+    FP8_ON_BLACKWELL,
     GPU_MEMORY_UTILIZATION,
+    IGNORES_CACHE_DTYPE,
+    MINIMUM_BATCHED_TOKENS,
+    SchedulerDefaults,
+    device_class,
     scheduler_defaults,
 )
 from kvplan.lengths import Lengths
 from kvplan.plan import DEFAULTS, Plan, ReadyPlan
-from kvplan.specs import GpuSpec, LayerGroup, ModelSpec, Source, WorkloadSpec, problem_lines, shorten
+from kvplan.specs import GpuSpec, LayerGroup, ModelSpec, Source, WorkloadSpec, expanded, problem_lines, runs, shorten
+from kvplan.texts import groups_from_text, spec_from_text, table_from_text
 from kvplan.units import DTYPES, GIB, whole_bytes
 
 Kind = Literal["model", "gpu", "workload", "plan"]
@@ -50,8 +56,13 @@ class Library:
 
 @dataclass(frozen=True)
 class Setting:
-    """A plan with nothing left open. `lengths` are the workload's; dtypes are names of `units.DTYPES`; `notes` say
-    what was ignored or is unusual; `sources` says where each number came from."""
+    """A plan with nothing left open but what the structure of the cache decides (its block size).
+
+    `lengths` are the workload's. Dtypes are names of `units.DTYPES`; `model_cache_dtype` is the model's own, in two
+    bytes. `scheduled_seqs` and `default_batched_tokens` are the scheduler's defaults before each caps the other;
+    `speculative_tokens` those a method drafts. `notes` say what was ignored or is unusual; `sources` says where each
+    number came from.
+    """
 
     plan: Plan
     model: ModelSpec
@@ -65,9 +76,13 @@ class Setting:
     utilization: float
     kv_dtype: str
     v_dtype: str
-    block_size: int
+    model_cache_dtype: str
     max_num_seqs: int
     max_num_batched_tokens: int
+    scheduled_seqs: int
+    default_batched_tokens: int
+    async_scheduling: bool
+    speculative_tokens: int
     notes: tuple[str, ...] = ()
     sources: dict[str, Source] = field(default_factory=dict)
 
@@ -130,17 +145,18 @@ def resolve(plan: Plan, model: ModelSpec | None = None) -> Setting:
 
     `model` replaces the preset the plan names. Raises ValueError where an id names no preset.
     """
-    base = model or load_preset(plan.model, "model")
+    base, notes = _base_model(plan, model)
     gpu = load_preset(plan.gpu, "gpu")
-    workload = None if plan.workload == "auto" else load_preset(plan.workload, "workload")
+    workload, workload_notes = _workload(plan)
+    spec, override_notes = _overridden(base, plan)
 
-    spec, notes = _overridden(base, plan)
-    kv_dtype = (base.kv_cache_dtype or _cache_width(base.dtype)) if plan.kv_dtype == "auto" else plan.kv_dtype
-    v_dtype = plan.v_dtype or kv_dtype
+    model_dtype = "bf16" if base.dtype == "fp32" else base.dtype
+    kv_dtype = _cache_dtype(plan, base, gpu, model_dtype)
     total_bytes = gpu.total_bytes if plan.gpu_memory_gib is None else whole_bytes(plan.gpu_memory_gib)
     estimate_gib = {"activation": 5.0 if total_bytes >= LARGE_DEVICE_BYTES else 2.0, "workspace": 0.5}
-    max_num_seqs, max_num_batched_tokens = _scheduler(plan, gpu, total_bytes)
-    block_size = plan.block_size or BLOCK_SIZE
+    defaults = _scheduler_defaults(plan, base, gpu, total_bytes)
+    scheduled_seqs = plan.max_num_seqs or defaults.max_num_seqs
+    batched_tokens = plan.max_num_batched_tokens or min(defaults.max_num_batched_tokens, scheduled_seqs * plan.context)
 
     return Setting(
         plan=plan,
@@ -154,22 +170,27 @@ def resolve(plan: Plan, model: ModelSpec | None = None) -> Setting:
         workspace_bytes=whole_bytes(_given(plan.workspace_gib, estimate_gib["workspace"])),
         utilization=_given(plan.gpu_memory_utilization, GPU_MEMORY_UTILIZATION),
         kv_dtype=kv_dtype,
-        v_dtype=v_dtype,
-        block_size=block_size,
-        max_num_seqs=max_num_seqs,
-        max_num_batched_tokens=max_num_batched_tokens,
-        notes=(*notes, *_notes(plan, base, kv_dtype, v_dtype, block_size)),
+        v_dtype=kv_dtype if base.model_type in IGNORES_CACHE_DTYPE else plan.v_dtype or kv_dtype,
+        model_cache_dtype=model_dtype,
+        max_num_seqs=plan.max_num_seqs or min(scheduled_seqs, batched_tokens),
+        max_num_batched_tokens=batched_tokens,
+        scheduled_seqs=scheduled_seqs,
+        default_batched_tokens=defaults.max_num_batched_tokens,
+        async_scheduling=plan.async_scheduling and plan.spec_method not in ("ngram", "suffix"),
+        speculative_tokens=plan.spec_tokens if plan.spec_method else 0,
+        notes=(*base.notes, *notes, *override_notes, *workload_notes, *_notes(plan, base, gpu, kv_dtype)),
         sources=_sources(plan, base, gpu, workload),
     )
 
 
 def concrete(setting: Setting) -> dict:
-    """Every field of the plan with nothing left open, in the plan's own words and units.
+    """The fields of the plan with nothing left open, in the plan's own words and units.
 
-    `batch`, `kv_cache_memory_bytes` and `tenant_quota_fraction` stay None where the plan leaves them so: the first
-    follows from the ceiling, the others mean that there is none.
+    `block_size` and `batch` follow later, from the structure of the cache and from the ceiling; a field that means
+    "none" when left open stays None.
     """
-    growing = next((group for group in setting.model.groups if group.kind == "full"), None)
+    full = [group for group in setting.model.groups if group.kind == "full"]
+    growing = full[0].model_copy(update={"layers": sum(group.layers for group in full)}) if full else None
     return setting.plan.model_dump() | {
         "layers": growing and growing.layers,
         "kv_heads": growing and growing.kv_heads,
@@ -182,42 +203,72 @@ def concrete(setting: Setting) -> dict:
         "workspace_gib": setting.workspace_bytes / GIB,
         "kv_dtype": setting.kv_dtype,
         "v_dtype": setting.v_dtype,
-        "block_size": setting.block_size,
         "max_num_seqs": setting.max_num_seqs,
         "max_num_batched_tokens": setting.max_num_batched_tokens,
     }
 
 
 def layer_total(spec: ModelSpec) -> int:
-    """All layers of a model that cache anything."""
+    """All layers of a model, those without a cache too."""
     return sum(group.layers for group in spec.groups)
 
 
+def _base_model(plan: Plan, model: ModelSpec | None) -> tuple[ModelSpec, list[str]]:
+    """The model a plan speaks of: handed over, carried in `spec`, or the preset with its own groups or the plan's."""
+    if model is not None:
+        return model, []
+    if plan.spec is not None:
+        notes = ["groups: ignored, as spec is given"] if plan.groups is not None else []
+        return spec_from_text(plan.spec), notes
+    preset = load_preset(plan.model, "model")
+    if plan.groups is None:
+        return preset, []
+    groups = groups_from_text(plan.groups)
+    changed = preset.model_copy(update={"groups": groups, "notes": ()})
+    heads, notes = _query_heads(preset, groups)
+    scaled = {
+        name: value and value * layer_total(changed) // layer_total(preset)
+        for name, value in {"parameters": preset.parameters, "weight_bytes": preset.weight_bytes}.items()
+    }
+    return changed.model_copy(update={"num_attention_heads": heads, **scaled}), notes
+
+
 def _overridden(base: ModelSpec, plan: Plan) -> tuple[ModelSpec, list[str]]:
-    """The model with the plan's layers, kv_heads and head_dim in its growing full-attention group."""
+    """The model with the plan's layers, kv_heads and head_dim in its growing full-attention layers."""
     names = [name for name in ("layers", "kv_heads", "head_dim") if getattr(plan, name) is not None]
+    shapes = {group.model_copy(update={"layers": 1}) for group in base.groups if group.kind == "full"}
     if not names:
         return base, []
-    growing = [index for index, group in enumerate(base.groups) if group.kind == "full"]
-    if len(growing) != 1:
-        return base, [f"{name}: ignored, {base.name} has no single group of full attention" for name in names]
-
-    values = {name: getattr(plan, name) for name in names}
+    if len(shapes) != 1:
+        return base, [f"{name}: ignored, {base.name} has no full-attention layers of one shape" for name in names]
+    (shape,) = shapes
+    values = {name: getattr(plan, name) for name in names if name != "layers"}
     if "head_dim" in values:
         values["value_head_dim"] = values["head_dim"]
-    groups = list(base.groups)
-    groups[growing[0]] = groups[growing[0]].model_copy(update=values)
-    heads, notes = _query_heads(base, groups[growing[0]])
-    return base.model_copy(update={"groups": tuple(groups), "num_attention_heads": heads}), notes
+    full = shape.model_copy(update=values)
+    layers = [full if layer.kind == "full" else layer for layer in expanded(base.groups)]
+    if plan.layers is not None:
+        layers = _respread(full, plan.layers, [layer for layer in layers if layer.kind != "full"])
+    heads, notes = _query_heads(base, (full,))
+    return base.model_copy(update={"groups": runs(layers), "num_attention_heads": heads}), notes
 
 
-def _query_heads(base: ModelSpec, group: LayerGroup) -> tuple[int | None, list[str]]:
+def _respread(full: LayerGroup, number: int, others: list[LayerGroup]) -> list[LayerGroup]:
+    """`number` full layers spread evenly among the others, the last of all being full as families have it."""
+    total = number + len(others)
+    ends = {(index + 1) * total // number - 1 for index in range(number)}
+    rest = iter(others)
+    return [full if index in ends else next(rest) for index in range(total)]
+
+
+def _query_heads(base: ModelSpec, groups: Iterable[LayerGroup]) -> tuple[int | None, list[str]]:
     """Query heads come in whole groups for each KV head; where they cannot, the model is one we know no heads of."""
     heads = base.num_attention_heads
-    if heads is None or heads % group.kv_heads == 0:
+    odd = [group.kv_heads for group in groups if group.kv_heads and heads and heads % group.kv_heads]
+    if not odd:
         return heads, []
     return None, [
-        f"kv_heads: {group.kv_heads} do not divide the {heads} query heads of {base.name}; "
+        f"kv_heads: {odd[0]} do not divide the {heads} query heads of {base.name}; "
         "the check of query heads against tp is left out"
     ]
 
@@ -226,23 +277,44 @@ def _weight_bytes(plan: Plan, base: ModelSpec, spec: ModelSpec) -> int:
     """Weights of the whole model; they scale with its layers and with `weight_dtype` unless given."""
     if plan.weights_gib is not None:
         return whole_bytes(plan.weights_gib)
-    released = base.weight_bytes
-    if plan.weight_dtype is not None:
+    released = base.weight_bytes or 0
+    if plan.weight_dtype is not None and base.parameters is not None:
         released = base.parameters * DTYPES[plan.weight_dtype].bits // 8
     return round(released * Fraction(layer_total(spec), layer_total(base)))
 
 
-def _cache_width(dtype: str) -> str:
-    """The engine down-casts fp32 checkpoints, so their cache has two bytes an element as well."""
-    return "bf16" if dtype == "fp32" else dtype
+def _cache_dtype(plan: Plan, base: ModelSpec, gpu: GpuSpec, model_dtype: str) -> str:
+    """The cache's dtype: the plan's, else the checkpoint's, else the model's, where the family does not decide."""
+    if base.model_type in IGNORES_CACHE_DTYPE:
+        return model_dtype
+    if plan.kv_dtype != "auto":
+        return plan.kv_dtype
+    if base.model_type in FP8_ON_BLACKWELL and device_class(gpu.compute_capability) == 100:
+        return "fp8"
+    return base.kv_cache_dtype or model_dtype
 
 
-def _scheduler(plan: Plan, gpu: GpuSpec, total_bytes: int) -> tuple[int, int]:
-    """max_num_seqs and max_num_batched_tokens in force: each default is capped by what the other allows."""
-    default = scheduler_defaults(device_bytes=total_bytes, device_name=gpu.name, usage=plan.usage)
-    sequences = plan.max_num_seqs or default.max_num_seqs
-    tokens = plan.max_num_batched_tokens or min(default.max_num_batched_tokens, sequences * plan.context)
-    return plan.max_num_seqs or min(default.max_num_seqs, tokens), tokens
+def _scheduler_defaults(plan: Plan, base: ModelSpec, gpu: GpuSpec, total_bytes: int) -> SchedulerDefaults:
+    found = scheduler_defaults(device_bytes=total_bytes, device_name=gpu.name, usage=plan.usage)
+    least = MINIMUM_BATCHED_TOKENS.get(base.model_type or "", 0)
+    return found._replace(max_num_batched_tokens=max(found.max_num_batched_tokens, least))
+
+
+def _workload(plan: Plan) -> tuple[WorkloadSpec | None, list[str]]:
+    """The workload a plan names or carries in `table`; None where it gives means and a family."""
+    if plan.table is not None:
+        source = Source(text="carried by the link, without its source")
+        carried = WorkloadSpec(
+            id="table",
+            name="Table in this plan",
+            short_name="own table",
+            table=table_from_text(plan.table),
+            licence="the user's own",
+            sources={"table": source},
+        )
+        notes = [] if plan.workload == DEFAULTS.workload else ["workload: ignored, as table is given"]
+        return carried, notes
+    return (None if plan.workload == "auto" else load_preset(plan.workload, "workload")), []
 
 
 def _family(plan: Plan) -> Lengths:
@@ -264,26 +336,31 @@ def _observed(table: tuple | None, samples: tuple | None) -> Lengths:
     return lengths.from_samples(outputs, prompts)
 
 
-def _notes(plan: Plan, base: ModelSpec, kv_dtype: str, v_dtype: str, block_size: int) -> Iterable[str]:
+def _notes(plan: Plan, base: ModelSpec, gpu: GpuSpec, kv_dtype: str) -> Iterable[str]:
     if plan.context > base.max_position_embeddings:
         yield (
             f"context: {plan.context:,} tokens is above the length {base.name} was trained for, "
             f"{base.max_position_embeddings:,}"
         )
-    for name, dtype in {"kv_dtype": kv_dtype, "v_dtype": v_dtype}.items():
-        if dtype not in CACHE_DTYPES and (name == "kv_dtype" or v_dtype != kv_dtype):
-            yield f"{name}: {dtype} is a plain width; {ENGINE_VERSION} has no cache format for it"
-    if v_dtype != kv_dtype:
-        yield f"v_dtype: {v_dtype} beside {kv_dtype} keys is a plain width; {ENGINE_VERSION} stores both alike"
-    if block_size % BLOCK_SIZE_MULTIPLE:
+    if base.model_type in IGNORES_CACHE_DTYPE and plan.kv_dtype not in ("auto", kv_dtype):
+        yield f"kv_dtype: {ENGINE_VERSION} leaves the cache of {base.name} at {kv_dtype} whatever is set"
+    elif kv_dtype not in CACHE_DTYPES:
+        yield f"kv_dtype: {kv_dtype} is a plain width; {ENGINE_VERSION} has no cache format for it"
+    if plan.v_dtype is not None and plan.v_dtype != kv_dtype:
+        yield f"v_dtype: {plan.v_dtype} beside {kv_dtype} keys is a plain width; {ENGINE_VERSION} stores both alike"
+    if plan.block_size is not None and plan.block_size % BLOCK_SIZE_MULTIPLE:
         yield (
-            f"block_size: {block_size} is no multiple of {BLOCK_SIZE_MULTIPLE}; "
+            f"block_size: {plan.block_size} is no multiple of {BLOCK_SIZE_MULTIPLE}; "
             f"no attention backend of {ENGINE_VERSION} has it"
         )
-    if plan.workload != "auto":
+    if gpu.compute_capability not in CHECKED_DEVICES:
+        yield f"gpu: {gpu.name} was not checked against the engine"
+    if plan.weight_dtype is not None and base.parameters is None:
+        yield "weight_dtype: ignored, the parameters of this model are not counted"
+    if plan.workload != "auto" or plan.table is not None:
         for name in ("prompt_mean", "output_mean", "output_dist"):
             if getattr(plan, name) != getattr(DEFAULTS, name):
-                yield f"{name}: ignored, the lengths are those of the workload {plan.workload}"
+                yield f"{name}: ignored, the lengths are those of the workload"
 
 
 def _sources(plan: Plan, model: ModelSpec, gpu: GpuSpec, workload: WorkloadSpec | None) -> dict[str, Source]:

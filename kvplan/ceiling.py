@@ -12,7 +12,16 @@ import numpy as np
 
 from kvplan.cache import shared_blocks
 from kvplan.catalog import Setting
-from kvplan.engine import Capacity, Layout, blocks_per_request, capacity, layout, start_check
+from kvplan.engine import (
+    Capacity,
+    GroupLayout,
+    Layout,
+    blocks_per_request,
+    capacity,
+    in_flight_tokens,
+    layout,
+    start_check,
+)
 from kvplan.lengths import resident_mean
 from kvplan.memory import budget
 from kvplan.plan import MAX_PARALLEL
@@ -66,13 +75,17 @@ def ceilings(setting: Setting, shape: Layout, numbers: Capacity, context) -> Cei
     block for the one being filled; never below memory_ceiling, as both meet for full-length requests.
     """
     plan = setting.plan
-    shared = sum(shared_blocks(plan.shared_prefix_tokens, context, group.block_tokens) for group in shape.groups)
-    own_blocks = blocks_per_request(shape, context + plan.spec_tokens) - shared
+    in_flight = in_flight_tokens(setting, context)
+    shared = sum(
+        shared_blocks(plan.shared_prefix_tokens, context, group.block_tokens * group.spec.dcp)
+        for group in shape.growing
+    )
+    own_blocks = blocks_per_request(shape, context + plan.spec_tokens, in_flight) - shared
     free_blocks = np.maximum(numbers.num_blocks - shared, 0)
     by_memory = free_blocks // own_blocks
 
     resident = resident_mean(setting.lengths, context)
-    resident_blocks = sum((resident + group.block_tokens / 2) / group.block_tokens for group in shape.groups)
+    resident_blocks = sum(_resident_blocks(group, resident, in_flight) for group in shape.groups)
     on_demand = free_blocks / resident_blocks
 
     quota = None if plan.tenant_quota_fraction is None else _quota(plan.tenant_quota_fraction, by_memory)
@@ -97,16 +110,29 @@ def ceilings(setting: Setting, shape: Layout, numbers: Capacity, context) -> Cei
     )
 
 
+def _resident_blocks(group: GroupLayout, resident, in_flight):
+    """Blocks of one group at the mean a running request holds: half a block for the one being filled, a window's
+    reserve and its block beside, a state as booked."""
+    spec = group.spec
+    if spec.kind == "state":
+        return spec.fixed_blocks
+    if spec.kind == "growing":
+        return (resident / spec.dcp + spec.block_tokens / 2) / spec.block_tokens
+    reserve = spec.window - (spec.kind == "sliding") + in_flight
+    return np.minimum(reserve, resident) / spec.block_tokens + 1
+
+
 def ceiling_curve(setting: Setting, contexts: np.ndarray) -> CeilingCurve:
     """The ceilings of a plan over contexts, everything else as it is."""
     contexts = np.asarray(contexts, dtype=np.int64)
     shape = layout(setting)
-    numbers = capacity(shape, contexts, budget(setting).pool_bytes)
+    in_flight = in_flight_tokens(setting, contexts)
+    numbers = capacity(shape, contexts, budget(setting).pool_bytes, in_flight)
     found = ceilings(setting, shape, numbers, contexts)
     starts = numbers.fits & (shape.refused is None)
     return CeilingCurve(
         contexts=contexts,
-        blocks_booked=blocks_per_request(shape, contexts + setting.plan.spec_tokens),
+        blocks_booked=blocks_per_request(shape, contexts + setting.plan.spec_tokens, in_flight),
         bytes_per_block=shape.bytes_per_block,
         memory_ceiling=np.where(starts, found.memory_ceiling, 0),
         batch_ceiling=np.where(starts, found.batch_ceiling, 0),
@@ -129,7 +155,7 @@ def smallest_tp(setting: Setting) -> tuple[int | None, int | None]:
         pool_bytes = budget(candidate).pool_bytes
         if leaves_pool is None and pool_bytes > 0:
             leaves_pool = tp
-        if start_check(shape, setting.plan.context, pool_bytes).fits:
+        if start_check(shape, candidate, setting.plan.context, pool_bytes).fits:
             starts = tp
             break
     return starts, leaves_pool

@@ -7,7 +7,7 @@ but the data moves, labels placed clear of the curves, values on hover as "what 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import log2, log10
 
 import numpy as np
@@ -46,6 +46,34 @@ class Line:
     bold: bool = False
 
 
+@dataclass
+class Drawing:
+    """What a figure is made of, gathered as plain data: plotly checks a figure whole in a fraction of the time it takes
+    to check it again after each part."""
+
+    layout: dict
+    data: list[dict] = field(default_factory=list)
+    shapes: list[dict] = field(default_factory=list)
+    annotations: list[dict] = field(default_factory=list)
+
+    def scatter(self, **parts) -> None:
+        self.data.append({"type": "scatter", **parts})
+
+    def bar(self, **parts) -> None:
+        self.data.append({"type": "bar", **parts})
+
+    def shape(self, **parts) -> None:
+        self.shapes.append(parts)
+
+    def annotation(self, **parts) -> None:
+        self.annotations.append(parts)
+
+    def figure(self) -> go.Figure:
+        return go.Figure(
+            {"data": self.data, "layout": self.layout | {"shapes": self.shapes, "annotations": self.annotations}}
+        ).update_layout(template="none")
+
+
 def ceiling_figure(
     report: Report,
     curve: CeilingCurve,
@@ -60,28 +88,28 @@ def ceiling_figure(
     y_range = (log10(0.5), log10(top))
     canvas = Canvas(NOMINAL_WIDTH, HEIGHT - MARGIN["t"] - MARGIN["b"], x_range, y_range)
 
-    figure = _figure(palette)
+    drawing = _drawing(palette)
     _log_axis(
-        figure,
+        drawing,
         "xaxis",
         "Context, tokens per sequence",
         _powers(curve.contexts[0], curve.contexts[-1], short_tokens),
         x_range,
     )
-    _log_axis(figure, "yaxis", "Sequences that fit", {4**k: count(4**k) for k in range(11) if 4**k < top}, y_range)
-    _region(figure, x0=longest, x1=10 ** x_range[1], y0=0, y1=1, yref="paper")
-    _region(figure, x0=0, x1=1, xref="paper", y0=0.5, y1=1)
-    _note(figure, palette, f"model max<br>{short_tokens(longest)}", log10(longest), y_range[0])
-    _note(figure, palette, "not one fits", x_range[0], y_range[0])
+    _log_axis(drawing, "yaxis", "Sequences that fit", {4**k: count(4**k) for k in range(11) if 4**k < top}, y_range)
+    _region(drawing, x0=longest, x1=10 ** x_range[1], y0=0, y1=1, yref="paper")
+    _region(drawing, x0=0, x1=1, xref="paper", y0=0.5, y1=1)
+    _note(drawing, palette, f"model max<br>{short_tokens(longest)}", log10(longest), y_range[0])
+    _note(drawing, palette, "not one fits", x_range[0], y_range[0])
     lines = _ceiling_lines(curve, shown, palette)
     for line in lines:
-        _draw(figure, line, canvas)
-    limited = _draw_sequence_limit(figure, report, canvas, palette)
-    _name_line_ends(figure, lines, canvas, last=curve.contexts[-1])
-    _draw_ceiling_plan(figure, report, canvas, palette)
+        _draw(drawing, line, canvas)
+    limited = _draw_sequence_limit(drawing, report, canvas, palette)
+    _name_line_ends(drawing, lines, canvas, last=curve.contexts[-1])
+    _draw_ceiling_plan(drawing, report, canvas, palette)
     if limited:
-        _name_sequence_limit(figure, report, canvas, palette)
-    return figure
+        _name_sequence_limit(drawing, report, canvas, palette)
+    return drawing.figure()
 
 
 def memory_figure(report: Report, palette: Palette = LIGHT) -> go.Figure:
@@ -101,15 +129,15 @@ def memory_figure(report: Report, palette: Palette = LIGHT) -> go.Figure:
     over = used > memory.total_bytes
     top = memory.total_bytes / GIB if not over else used / GIB * 1.03
 
-    figure = _figure(palette, left=46)
-    figure.update_layout(barmode="stack", bargap=0)
-    figure.update_xaxes(visible=False, range=[0, 1])
-    figure.update_yaxes(showgrid=False)
-    _linear_axis(figure, "GiB", [0, top])
+    drawing = _drawing(palette, left=46)
+    drawing.layout |= {"barmode": "stack", "bargap": 0}
+    drawing.layout["xaxis"] |= {"visible": False, "range": [0, 1]}
+    drawing.layout["yaxis"]["showgrid"] = False
+    _linear_axis(drawing, "GiB", [0, top])
     for name, size, fill, _, words in parts:
         if size:
-            _bar(figure, palette, name, size, fill, words, hatched=name == "Left free")
-    _cut_pool(figure, report, (memory.weight_bytes + overhead) / GIB, palette.held)
+            _bar(drawing, palette, name, size, fill, words, hatched=name == "Left free")
+    _cut_pool(drawing, report, (memory.weight_bytes + overhead) / GIB, palette.held)
 
     labels, below = [], 0
     for name, size, _, colour, words in parts:
@@ -117,10 +145,10 @@ def memory_figure(report: Report, palette: Palette = LIGHT) -> go.Figure:
             labels.append(((below + size / 2) / GIB, colour, [f"<b>{name}</b>", *words]))
         below += size
     if over:
-        _device_line(figure, memory.total_bytes / GIB, palette)
+        _device_line(drawing, memory.total_bytes / GIB, palette)
         labels.append((memory.total_bytes / GIB, palette.limit, ["<b>Device</b>", gib(memory.total_bytes)]))
-    _stack_labels(figure, labels, top)
-    return figure
+    _stack_labels(drawing, labels, top)
+    return drawing.figure()
 
 
 def utilisation_figure(report: Report, curve: UtilisationCurve, palette: Palette = LIGHT) -> go.Figure:
@@ -143,22 +171,22 @@ def utilisation_figure(report: Report, curve: UtilisationCurve, palette: Palette
     )
     continuous = line("continuous", "Continuous", ones, palette.held, width=2.5, bold=True)
 
-    figure = _figure(palette, top=24)
-    _log_axis(figure, "xaxis", "Batch, sequences", _powers(1, curve.batches[-1]), x_range)
-    _linear_axis(figure, "Slot-steps used", y_range, {0.25 * k: f"{25 * k}%" if k else "0" for k in range(5)})
-    _fill_between(figure, curve.batches, ones, curve.static, colours.IDLE_FILL)
-    points = {each.name: _draw(figure, each, canvas, log_y=False) for each in (exponential, static, continuous)}
+    drawing = _drawing(palette, top=24)
+    _log_axis(drawing, "xaxis", "Batch, sequences", _powers(1, curve.batches[-1]), x_range)
+    _linear_axis(drawing, "Slot-steps used", y_range, {0.25 * k: f"{25 * k}%" if k else "0" for k in range(5)})
+    _fill_between(drawing, curve.batches, ones, curve.static, colours.IDLE_FILL)
+    points = {each.name: _draw(drawing, each, canvas, log_y=False) for each in (exponential, static, continuous)}
 
-    _text(figure, "<b>continuous</b>", end, 1, palette.held, Side(-1, 1, 4))
+    _text(drawing, "<b>continuous</b>", end, 1, palette.held, Side(-1, 1, 4))
     if curve.static[-1] < 0.9:
-        _text(figure, "<b>slots idle</b>", end, 0.5 + max(curve.static[-1], 0.4) / 2, palette.wasted, Side(-1, 0, 6))
+        _text(drawing, "<b>slots idle</b>", end, 0.5 + max(curve.static[-1], 0.4) / 2, palette.wasted, Side(-1, 0, 6))
     _draw_plan(
-        figure, canvas, palette, x=found.batch, y=found.static_utilisation, height=found.static_utilisation,
+        drawing, canvas, palette, x=found.batch, y=found.static_utilisation, height=found.static_utilisation,
         value=percent(found.static_utilisation), where=count(found.batch), what="used at batch",
     )  # fmt: skip
-    _name_along(figure, static, canvas, points[static.name])
-    _name_along(figure, exponential, canvas, points[exponential.name], shown="1/HB", first=0.6, last=0.98)
-    return figure
+    _name_along(drawing, static, canvas, points[static.name])
+    _name_along(drawing, exponential, canvas, points[exponential.name], shown="1/HB", first=0.6, last=0.98)
+    return drawing.figure()
 
 
 def waste_figure(report: Report, curve: WasteCurve, unit: str = "share", palette: Palette = LIGHT) -> go.Figure:
@@ -186,19 +214,19 @@ def waste_figure(report: Report, curve: WasteCurve, unit: str = "share", palette
     x_range = (-0.02, log10(curve.block_sizes[-1]) + 0.03)
     canvas = Canvas(NOMINAL_WIDTH, HEIGHT - MARGIN["t"] - MARGIN["b"], x_range, y_range)
 
-    figure = _figure(palette)
-    _log_axis(figure, "xaxis", "Block size, tokens", _powers(1, curve.block_sizes[-1]), x_range)
-    _log_axis(figure, "yaxis", title, ticks, y_range)
+    drawing = _drawing(palette)
+    _log_axis(drawing, "xaxis", "Block size, tokens", _powers(1, curve.block_sizes[-1]), x_range)
+    _log_axis(drawing, "yaxis", title, ticks, y_range)
     lines = _waste_lines(curve, wasted, half, contiguous, words, palette)
-    points = [_draw(figure, line, canvas) for line in lines]
+    points = [_draw(drawing, line, canvas) for line in lines]
     if own > 0:
         _draw_plan(
-            figure, canvas, palette, x=found.block_size, y=own, height=log10(own),
+            drawing, canvas, palette, x=found.block_size, y=own, height=log10(own),
             value=words(own), where=count(found.block_size), what="wasted at block",
         )  # fmt: skip
     for line, drawn in zip(lines, points, strict=True):
-        _name_along(figure, line, canvas, drawn)
-    return figure
+        _name_along(drawing, line, canvas, drawn)
+    return drawing.figure()
 
 
 def _ceiling_lines(curve: CeilingCurve, shown: Sequence[Comparison], palette: Palette) -> list[Line]:
@@ -226,7 +254,7 @@ def _ceiling_lines(curve: CeilingCurve, shown: Sequence[Comparison], palette: Pa
     return [each for each in compared + own if each.x.size]
 
 
-def _name_line_ends(figure: go.Figure, lines: Sequence[Line], canvas: Canvas, last: int) -> None:
+def _name_line_ends(drawing: Drawing, lines: Sequence[Line], canvas: Canvas, last: int) -> None:
     """Names in the band behind the last context, apart from each other; a line that ends earlier is named where it
     falls below one sequence."""
     reaching = [line for line in lines if line.x[-1] == last]
@@ -234,19 +262,19 @@ def _name_line_ends(figure: go.Figure, lines: Sequence[Line], canvas: Canvas, la
     for line, height in zip(reaching, spread(heights, LINE_SPACING, 34, canvas.height - 8), strict=True):
         end = np.array([canvas.pixels(log10(last), 0)[0, 0], height])
         canvas.take(end, Side(1, 0, 8), line.name, FONT_SIZE)
-        _text(figure, _line_name(line), *canvas.values(end), line.colour, Side(1, 0, 8))
+        _text(drawing, _line_name(line), *canvas.values(end), line.colour, Side(1, 0, 8))
     for line in lines:
         if line not in reaching:
             end = canvas.pixels(log10(line.x[-1]), log10(line.y[-1]))
-            _place(figure, canvas, end, line.name, line.colour, FONT_SIZE, bold=line.bold)
+            _place(drawing, canvas, end, line.name, line.colour, FONT_SIZE, bold=line.bold)
 
 
-def _draw_sequence_limit(figure: go.Figure, report: Report, canvas: Canvas, palette: Palette) -> bool:
+def _draw_sequence_limit(drawing: Drawing, report: Report, canvas: Canvas, palette: Palette) -> bool:
     """A line across at max_num_seqs, where that is inside the chart."""
     limit = report.capacity.max_num_seqs
     if not canvas.y_range[0] < log10(limit) < canvas.y_range[1]:
         return False
-    figure.add_shape(
+    drawing.shape(
         type="line", xref="paper", x0=0, x1=1, y0=limit, y1=limit, layer="between",
         line={"color": palette.limit, "width": 1.8, "dash": "dash"},
     )  # fmt: skip
@@ -254,34 +282,34 @@ def _draw_sequence_limit(figure: go.Figure, report: Report, canvas: Canvas, pale
     return True
 
 
-def _name_sequence_limit(figure: go.Figure, report: Report, canvas: Canvas, palette: Palette) -> None:
+def _name_sequence_limit(drawing: Drawing, report: Report, canvas: Canvas, palette: Palette) -> None:
     name = f"max_num_seqs {count(report.capacity.max_num_seqs)}"
     height = float(canvas.pixels(0, log10(report.capacity.max_num_seqs))[0, 1])
     point, side = canvas.place_along(height, name, FONT_SIZE)
-    _text(figure, name, *canvas.values(point), palette.limit, side)
+    _text(drawing, name, *canvas.values(point), palette.limit, side)
 
 
-def _draw_ceiling_plan(figure: go.Figure, report: Report, canvas: Canvas, palette: Palette) -> None:
+def _draw_ceiling_plan(drawing: Drawing, report: Report, canvas: Canvas, palette: Palette) -> None:
     """The plan's dot on the ceiling, and the hollow one on what it could be on demand."""
     capacity, context = report.capacity, report.plan.context
     if capacity.batch_ceiling < 1:
-        _vertical(figure, context, palette)
+        _vertical(drawing, context, palette)
         return
     y = capacity.memory_quotient if capacity.binding == "memory" else capacity.batch_ceiling
     _draw_plan(
-        figure, canvas, palette, x=context, y=y, height=log10(y),
+        drawing, canvas, palette, x=context, y=y, height=log10(y),
         value=count(capacity.batch_ceiling), where=short_tokens(context), what="sequences at",
     )  # fmt: skip
     if capacity.on_demand_ceiling > capacity.batch_ceiling:
         mean = capacity.on_demand_quotient
-        figure.add_scatter(
+        drawing.scatter(
             x=[context], y=[mean], mode="markers", cliponaxis=False, showlegend=False,
             marker={"size": 10, "color": palette.page, "line": {"color": palette.held, "width": 2.5}},
             hovertext=[f"<b>On demand, mean</b><br>{count(mean)} sequences at {count(context)} tokens"],
             hovertemplate="%{hovertext}<extra></extra>",
         )  # fmt: skip
         point = canvas.pixels(log10(context), log10(mean))
-        _place(figure, canvas, point, f"{count(mean)} on average", palette.held, FONT_SIZE, bold=True)
+        _place(drawing, canvas, point, f"{count(mean)} on average", palette.held, FONT_SIZE, bold=True)
 
 
 def _waste_lines(curve: WasteCurve, wasted, half, contiguous: float, words, palette: Palette) -> list[Line]:
@@ -308,7 +336,7 @@ def _waste_lines(curve: WasteCurve, wasted, half, contiguous: float, words, pale
 
 
 def _draw_plan(
-    figure: go.Figure,
+    drawing: Drawing,
     canvas: Canvas,
     palette: Palette,
     *,
@@ -323,19 +351,19 @@ def _draw_plan(
 
     `height` is y as the axis counts it, log10 on a log axis.
     """
-    _vertical(figure, x, palette)
-    figure.add_scatter(
+    _vertical(drawing, x, palette)
+    drawing.scatter(
         x=[x], y=[y], mode="markers", cliponaxis=False, showlegend=False,
         marker={"size": 13, "color": palette.ink, "line": {"color": palette.page, "width": 2.5}},
         hovertext=[f"<b>This plan</b><br>{value} {what} {where}"], hovertemplate="%{hovertext}<extra></extra>",
     )  # fmt: skip
     point = canvas.pixels(log10(x), height)
-    _place(figure, canvas, point, f"{value} at {where}", palette.ink, LABEL_SIZE, bold=True)
+    _place(drawing, canvas, point, f"{value} at {where}", palette.ink, LABEL_SIZE, bold=True)
     canvas.add_curve([log10(x), log10(x)], canvas.y_range)
 
 
 def _name_along(
-    figure: go.Figure,
+    drawing: Drawing,
     line: Line,
     canvas: Canvas,
     points: np.ndarray,
@@ -346,13 +374,13 @@ def _name_along(
     """A line's name beside it, somewhere between two shares of its length; `shown` is how the name looks when drawn."""
     some = [points[int(index)] for index in np.linspace((len(points) - 1) * first, (len(points) - 1) * last, 8)]
     point, side = canvas.place(some, shown or line.name, FONT_SIZE)
-    _text(figure, _line_name(line), *canvas.values(point), line.colour, side)
+    _text(drawing, _line_name(line), *canvas.values(point), line.colour, side)
 
 
-def _place(figure: go.Figure, canvas: Canvas, point: np.ndarray, text: str, colour: str, size: int, bold: bool) -> None:
+def _place(drawing: Drawing, canvas: Canvas, point: np.ndarray, text: str, colour: str, size: int, bold: bool) -> None:
     """A label beside a point, where it covers nothing."""
     spot, side = canvas.place(list(point), text, size)
-    _text(figure, f"<b>{text}</b>" if bold else text, *canvas.values(spot), colour, side, size)
+    _text(drawing, f"<b>{text}</b>" if bold else text, *canvas.values(spot), colour, side, size)
 
 
 def _tokens(value: float) -> str:
@@ -363,7 +391,7 @@ def _pool_words(report: Report, palette: Palette) -> list[str]:
     capacity, booked = report.capacity, report.cache.request_bytes_booked
     words = [gib(report.memory.pool_bytes)]
     if capacity.batch_ceiling >= 1:
-        held = percent(capacity.resident_mean_tokens / report.plan.context)
+        held = percent(capacity.held_share)
         words.append(f"{count(capacity.batch_ceiling)} × {gib(booked, 2).removesuffix(' GiB')} booked")
         words.append(f'<span style="color:{palette.held}">{held} of it held</span>')
     return words
@@ -374,21 +402,20 @@ def _estimated(report: Report) -> list[str]:
     return ["estimate"] if any(report.sources[name].mark == "estimate" for name in names) else []
 
 
-def _cut_pool(figure: go.Figure, report: Report, bottom: float, held_colour: str) -> None:
+def _cut_pool(drawing: Drawing, report: Report, bottom: float, held_colour: str) -> None:
     """The pool's sequences as boxes, each filled from the left by the share it holds."""
     capacity = report.capacity
     if capacity.batch_ceiling < 1:
         return
     booked = report.cache.request_bytes_booked / GIB
-    held = min(1.0, capacity.resident_mean_tokens / report.plan.context)
     sequences = min(capacity.batch_ceiling, capacity.memory_ceiling)
-    figure.add_shape(
-        type="rect", x0=0, x1=BAR * held, y0=bottom, y1=bottom + sequences * booked,
+    drawing.shape(
+        type="rect", x0=0, x1=BAR * capacity.held_share, y0=bottom, y1=bottom + sequences * booked,
         fillcolor=held_colour, line_width=0, layer="above",
     )  # fmt: skip
     if sequences <= LARGEST_CUT_POOL:
         for index in range(sequences):
-            figure.add_shape(
+            drawing.shape(
                 type="rect", x0=0, x1=BAR, y0=bottom + index * booked, y1=bottom + (index + 1) * booked,
                 line={"color": colours.POOL_EDGE, "width": 1}, fillcolor="rgba(0,0,0,0)", layer="above",
             )  # fmt: skip
@@ -398,24 +425,24 @@ BAR = 0.5
 """The right edge of the memory bar, as a share of the plot's width; the words stand to the right of it."""
 
 
-def _bar(figure: go.Figure, palette: Palette, name: str, size: int, fill: str, words: list[str], hatched: bool) -> None:
+def _bar(drawing: Drawing, palette: Palette, name: str, size: int, fill: str, words: list[str], hatched: bool) -> None:
     marker = {"color": fill, "line": {"color": palette.page, "width": 1}}
     if hatched:
         marker["pattern"] = {"shape": "/", "fgcolor": colours.GRID, "size": 8}
-    figure.add_bar(
+    drawing.bar(
         x=[BAR / 2], y=[size / GIB], width=BAR, marker=marker, showlegend=False,
         hovertext=[f"<b>{name}</b><br>" + "<br>".join(words)], hovertemplate="%{hovertext}<extra></extra>",
     )  # fmt: skip
 
 
-def _device_line(figure: go.Figure, height: float, palette: Palette) -> None:
-    figure.add_shape(
+def _device_line(drawing: Drawing, height: float, palette: Palette) -> None:
+    drawing.shape(
         type="line", x0=0, x1=BAR + 0.03, y0=height, y1=height, layer="above",
         line={"color": palette.limit, "width": 2, "dash": "dash"},
     )  # fmt: skip
 
 
-def _stack_labels(figure: go.Figure, labels: list, top: float) -> None:
+def _stack_labels(drawing: Drawing, labels: list, top: float) -> None:
     """Words right of the bar at the middle of their part, pushed apart by how many lines each has."""
     height = HEIGHT - MARGIN["t"] - MARGIN["b"]
     line = 15.5
@@ -425,29 +452,11 @@ def _stack_labels(figure: go.Figure, labels: list, top: float) -> None:
         middle = max(value / top * height, edge + block / 2)
         edge = middle + block / 2 + 4
         value = min(middle, height - block / 2) / height * top
-        _text(figure, "<br>".join(words), BAR + 0.05, value, colour, Side(1, 0, 0))
+        _text(drawing, "<br>".join(words), BAR + 0.05, value, colour, Side(1, 0, 0))
 
 
-def _figure(palette: Palette, top: int = MARGIN["t"], left: int = MARGIN["l"]) -> go.Figure:
-    figure = go.Figure()
-    figure.update_layout(
-        template="none",
-        height=HEIGHT,
-        margin=MARGIN | {"t": top, "l": left},
-        showlegend=False,
-        dragmode=False,
-        hovermode="closest",
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-        font={"size": FONT_SIZE, "color": palette.muted, "family": '"Source Sans", "Source Sans 3", sans-serif'},
-        hoverlabel={
-            "bgcolor": palette.page,
-            "bordercolor": palette.border,
-            "font": {"color": palette.ink, "size": FONT_SIZE},
-            "align": "left",
-            "namelength": 0,
-        },
-    )
+def _drawing(palette: Palette, top: int = MARGIN["t"], left: int = MARGIN["l"]) -> Drawing:
+    """An empty drawing in the house style: no legend, no title, fixed margins, thin grid, quiet ticks."""
     axis = {
         "fixedrange": True,
         "automargin": False,
@@ -457,26 +466,44 @@ def _figure(palette: Palette, top: int = MARGIN["t"], left: int = MARGIN["l"]) -
         "showline": False,
         "ticklabelstandoff": 4,
         "tickfont": {"color": palette.muted, "size": FONT_SIZE},
-        "title": {"font": {"color": palette.muted, "size": FONT_SIZE}, "standoff": 8},
         "minor": {"showgrid": False},
     }
-    figure.update_xaxes(**axis | {"showline": True, "linecolor": palette.reference})
-    figure.update_yaxes(**axis)
-    return figure
+    title = {"font": {"color": palette.muted, "size": FONT_SIZE}, "standoff": 8}
+    layout = {
+        "height": HEIGHT,
+        "margin": MARGIN | {"t": top, "l": left},
+        "showlegend": False,
+        "dragmode": False,
+        "hovermode": "closest",
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "font": {"size": FONT_SIZE, "color": palette.muted, "family": '"Source Sans", "Source Sans 3", sans-serif'},
+        "hoverlabel": {
+            "bgcolor": palette.page,
+            "bordercolor": palette.border,
+            "font": {"color": palette.ink, "size": FONT_SIZE},
+            "align": "left",
+            "namelength": 0,
+        },
+        "xaxis": axis | {"showline": True, "linecolor": palette.reference, "title": dict(title)},
+        "yaxis": axis | {"title": dict(title)},
+    }
+    return Drawing(layout)
 
 
-def _log_axis(figure: go.Figure, name: str, title: str, ticks: dict[float, str], limits: tuple[float, float]) -> None:
-    figure.layout[name].update(
-        type="log", range=list(limits), tickvals=list(ticks), ticktext=list(ticks.values()), showgrid=True
-    )
-    figure.layout[name].title.text = title
+def _log_axis(drawing: Drawing, name: str, title: str, ticks: dict[float, str], limits: tuple[float, float]) -> None:
+    axis = drawing.layout[name]
+    axis |= {"type": "log", "range": list(limits), "tickvals": list(ticks), "ticktext": list(ticks.values())}
+    axis["title"]["text"] = title
 
 
-def _linear_axis(figure: go.Figure, title: str, limits: Sequence[float], ticks: dict[float, str] | None = None) -> None:
-    figure.update_yaxes(range=list(limits))
-    figure.update_layout(yaxis_title_text=title, xaxis_showgrid=False)
+def _linear_axis(drawing: Drawing, title: str, limits: Sequence[float], ticks: dict[float, str] | None = None) -> None:
+    axis = drawing.layout["yaxis"]
+    axis["range"] = list(limits)
+    axis["title"]["text"] = title
+    drawing.layout["xaxis"]["showgrid"] = False
     if ticks:
-        figure.update_yaxes(tickvals=list(ticks), ticktext=list(ticks.values()))
+        axis |= {"tickvals": list(ticks), "ticktext": list(ticks.values())}
 
 
 def _powers(first: int, last: int, words: Callable[[int], str] = count) -> dict[int, str]:
@@ -486,9 +513,9 @@ def _powers(first: int, last: int, words: Callable[[int], str] = count) -> dict[
     return {2**power: words(2**power) for power in list(powers)[::step]}
 
 
-def _draw(figure: go.Figure, line: Line, canvas: Canvas, log_y: bool = True) -> np.ndarray:
+def _draw(drawing: Drawing, line: Line, canvas: Canvas, log_y: bool = True) -> np.ndarray:
     """Draw a line whose x axis is a log one; returns its pixels on the canvas."""
-    figure.add_scatter(
+    drawing.scatter(
         x=line.x, y=line.y, mode="lines", name=line.name, hovertext=line.hover, showlegend=False,
         hovertemplate="%{hovertext}<extra></extra>", cliponaxis=not line.bold,
         line={"color": line.colour, "width": line.width, "dash": line.dash},
@@ -496,35 +523,35 @@ def _draw(figure: go.Figure, line: Line, canvas: Canvas, log_y: bool = True) -> 
     return canvas.add_curve(np.log10(line.x), np.log10(line.y) if log_y else line.y)
 
 
-def _fill_between(figure: go.Figure, x: np.ndarray, upper: np.ndarray, lower: np.ndarray, fill: str) -> None:
-    figure.add_scatter(
+def _fill_between(drawing: Drawing, x: np.ndarray, upper: np.ndarray, lower: np.ndarray, fill: str) -> None:
+    drawing.scatter(
         x=np.concatenate([x, x[::-1]]), y=np.concatenate([upper, lower[::-1]]), fill="toself", fillcolor=fill,
         line_width=0, hoverinfo="skip", showlegend=False, mode="lines",
     )  # fmt: skip
 
 
-def _region(figure: go.Figure, **corners) -> None:
-    figure.add_shape(type="rect", fillcolor=colours.OUTSIDE_FILL, line_width=0, layer="below", **corners)
+def _region(drawing: Drawing, **corners) -> None:
+    drawing.shape(type="rect", fillcolor=colours.OUTSIDE_FILL, line_width=0, layer="below", **corners)
 
 
-def _vertical(figure: go.Figure, x: float, palette: Palette) -> None:
-    figure.add_shape(
+def _vertical(drawing: Drawing, x: float, palette: Palette) -> None:
+    drawing.shape(
         type="line", x0=x, x1=x, yref="paper", y0=0, y1=1, layer="between",
         line={"color": palette.ink, "width": 1, "dash": "dot"},
     )  # fmt: skip
 
 
-def _note(figure: go.Figure, palette: Palette, text: str, x: float, y: float) -> None:
-    figure.add_annotation(
+def _note(drawing: Drawing, palette: Palette, text: str, x: float, y: float) -> None:
+    drawing.annotation(
         text=text, x=x, y=y, xshift=6, yshift=4, xanchor="left", yanchor="bottom", align="left",
         showarrow=False, font={"size": NOTE_SIZE, "color": palette.muted},
     )  # fmt: skip
 
 
-def _text(figure: go.Figure, text: str, x: float, y: float, colour: str, side: Side, size: int = FONT_SIZE) -> None:
+def _text(drawing: Drawing, text: str, x: float, y: float, colour: str, side: Side, size: int = FONT_SIZE) -> None:
     """Words beside a point; on a log axis x and y are log10 values, as annotations have them."""
     up = side.gap if side.right == 0 else max(side.gap - 4, 1)
-    figure.add_annotation(
+    drawing.annotation(
         text=text, x=x, y=y, showarrow=False, align="left",
         xanchor={1: "left", 0: "center", -1: "right"}[side.right],
         yanchor={1: "bottom", 0: "middle", -1: "top"}[side.up],

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 
+from kvplan import texts
 from kvplan.specs import Frozen, Spelling, StoredDtype, problems
 
 MAX_PARALLEL = 64
 MAX_BYTES = 2**50
 MAX_GIB = MAX_BYTES / 2**30
+
+
+def _checked(parse: Callable[[str], object]) -> Callable[[str], str]:
+    """A text field keeps its text; what it holds must be readable."""
+
+    def check(text: str) -> str:
+        try:
+            parse(text)
+        except ValueError as error:
+            raise ValueError(str(error).split(": ", 1)[1]) from None
+        return text
+
+    return check
 
 
 def _not_a_boolean(value):
@@ -24,6 +38,7 @@ def _not_a_boolean(value):
 KvDtype = Literal["auto", StoredDtype]
 CacheDtype = Annotated[KvDtype, Spelling]
 ValueDtype = Annotated[StoredDtype, Spelling]
+StateDtype = Annotated[Literal["bf16", "fp16", "fp32"], Spelling]
 WeightDtype = Annotated[Literal["bf16", "fp16", "fp32", "fp8", "int8", "int4"], Spelling]
 
 Number = BeforeValidator(_not_a_boolean)
@@ -41,6 +56,10 @@ MemoryGib = Annotated[float, Field(ge=2**-30, le=MAX_GIB), Number]
 Bytes = Annotated[int, Field(ge=0, le=MAX_BYTES), Number]
 MeanTokens = Annotated[float, Field(ge=1, le=2**24), Number]
 PresetId = Annotated[str, Field(min_length=1, max_length=200)]
+Flag = Annotated[bool, Field(strict=False)]
+GroupsText = Annotated[str, AfterValidator(_checked(texts.groups_from_text))]
+SpecText = Annotated[str, AfterValidator(_checked(texts.spec_from_text))]
+TableText = Annotated[str, AfterValidator(_checked(texts.table_from_text))]
 
 
 class Plan(Frozen):
@@ -56,11 +75,15 @@ class Plan(Frozen):
     head_dim: HeadDim | None = None
     weights_gib: Gib | None = None
     weight_dtype: WeightDtype | None = None
+    groups: GroupsText | None = None
+    spec: SpecText | None = None
 
     gpu: PresetId = "h100-sxm"
     gpu_memory_gib: MemoryGib | None = None
     tp: Parallel = 1
     pp: Parallel = 1
+    dcp: Parallel = 1
+    enable_expert_parallel: Flag = False
     gpu_memory_utilization: Fraction | None = None
     activation_gib: Gib | None = None
     workspace_gib: Gib | None = None
@@ -71,9 +94,14 @@ class Plan(Frozen):
     kv_dtype: CacheDtype = "auto"
     v_dtype: ValueDtype | None = None
     block_size: BlockSize | None = None
+    mamba_ssm_cache_dtype: StateDtype | None = None
     usage: Literal["server", "llm_class"] = "server"
     max_num_seqs: Sequences | None = None
     max_num_batched_tokens: Tokens | None = None
+    async_scheduling: Flag = True
+    enable_prefix_caching: Flag = True
+    disable_hybrid_kv_cache_manager: Flag = False
+    spec_method: Literal["ngram", "suffix", "mtp", "eagle3"] | None = None
     spec_tokens: SpecTokens = 0
     shared_prefix_tokens: SharedTokens = 0
     admission: Literal["reserve", "on_demand"] = "reserve"
@@ -83,6 +111,7 @@ class Plan(Frozen):
     prompt_mean: MeanTokens = 1024.0
     output_mean: MeanTokens = 256.0
     output_dist: Literal["exponential", "uniform", "fixed"] = "exponential"
+    table: TableText | None = None
     batch: Sequences | None = None
 
 
@@ -115,6 +144,8 @@ def _text(value) -> str:
     """One value as text: whole numbers without a decimal point, others with every digit they need."""
     if value is None:
         return "auto"
+    if isinstance(value, bool):
+        return str(value).lower()
     if isinstance(value, float):
         # Adding 0.0 turns -0.0 into 0.0, which equals it and has one text.
         return f"{value + 0.0:.0f}" if value.is_integer() else repr(value)

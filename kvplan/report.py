@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kvplan import batching, cache, ceiling, engine, memory, paging
+from kvplan import batching, breakdown, cache, ceiling, engine, memory, paging
 from kvplan.catalog import Setting, concrete, resolve
 from kvplan.lengths import clipped_share, totals
 from kvplan.plan import Plan
@@ -20,7 +20,10 @@ LARGEST_AUTOMATIC_BATCH = 512
 @dataclass(frozen=True)
 class CacheReport:
     """Bytes of cache. Without `_total`: one device of the fullest pipeline stage; with it: over all ranks.
-    `request_bytes_held` is what the tokens of one request of `context` occupy, `_booked` what the engine sets aside."""
+
+    `request_bytes_held` is what the tokens of one request of `context` occupy, `_booked` what the engine sets aside:
+    `_fixed` whatever the length at this context, and `booked_bytes_per_token` for every token of it.
+    """
 
     bytes_per_token: int | float | None = None
     bytes_per_token_total: int | float | None = None
@@ -28,6 +31,8 @@ class CacheReport:
     request_bytes_held_total: int | None = None
     request_bytes_booked: int | None = None
     request_bytes_booked_total: int | None = None
+    request_bytes_fixed: int | None = None
+    booked_bytes_per_token: float | None = None
 
 
 class EngineGroup(NamedTuple):
@@ -60,8 +65,11 @@ class EngineReport:
 
 @dataclass(frozen=True)
 class CapacityReport:
-    """What a planner asks: how many sequences, by which limit, and what it would take. The quotients are the two
-    ceilings by memory before rounding down."""
+    """What a planner asks: how many sequences, by which limit, and what it would take.
+
+    The quotients are the two ceilings by memory before rounding down; `held_share` is how much of a reservation for the
+    whole context a running request holds on average; `clipped_share` the requests longer than the context.
+    """
 
     memory_ceiling: int = 0
     tenant_quota: int | None = None
@@ -72,6 +80,7 @@ class CapacityReport:
     memory_quotient: float = 0.0
     on_demand_quotient: float = 0.0
     resident_mean_tokens: float | None = None
+    held_share: float | None = None
     clipped_share: float | None = None
     min_tp: int | None = None
     min_tp_weights: int | None = None
@@ -116,6 +125,8 @@ class Report:
     capacity: CapacityReport = CapacityReport()
     batching: BatchingReport = BatchingReport()
     paging: PagingReport = PagingReport()
+    breakdown: tuple[breakdown.GroupCost, ...] = ()
+    remarks: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     sources: dict[str, Source] = field(default_factory=dict)
     setting: Setting | None = None
@@ -139,12 +150,9 @@ def evaluate(plan: Plan, model: ModelSpec | None = None) -> Report:
         setting = resolve(plan, model)
     except ValueError as error:
         return Report(plan, engine=EngineReport(refused=str(error)))
-    if sentence := engine.not_computed(setting.model):
-        return Report(plan, engine=EngineReport(refused=sentence), notes=setting.notes, sources=setting.sources)
-
     shape = engine.layout(setting)
     budget = memory.budget(setting)
-    numbers = engine.capacity(shape, plan.context, budget.pool_bytes)
+    numbers = engine.capacity(shape, plan.context, budget.pool_bytes, engine.in_flight_tokens(setting, plan.context))
     capacity_part = _capacity(setting, shape, numbers)
     cache_part = _cache(setting, shape)
     return Report(
@@ -154,7 +162,9 @@ def evaluate(plan: Plan, model: ModelSpec | None = None) -> Report:
         engine=_engine(setting, shape, numbers, budget.pool_bytes),
         capacity=capacity_part,
         batching=_batching(setting, capacity_part),
-        paging=_paging(setting, cache_part),
+        paging=_paging(setting, cache_part, shape.block_size),
+        breakdown=breakdown.group_costs(setting, shape),
+        remarks=_remarks(setting, shape, numbers, budget.pool_bytes),
         notes=setting.notes,
         sources=setting.sources,
         setting=setting,
@@ -163,28 +173,40 @@ def evaluate(plan: Plan, model: ModelSpec | None = None) -> Report:
 
 def _cache(setting: Setting, shape: engine.Layout) -> CacheReport:
     held = cache.held(setting)
-    blocks = engine.blocks_per_request(shape, setting.plan.context + setting.plan.spec_tokens)
+    plan = setting.plan
+    in_flight = engine.in_flight_tokens(setting, plan.context)
+    blocks = engine.blocks_per_request(shape, plan.context + plan.spec_tokens, in_flight)
+    cost = breakdown.request_cost(setting, shape)
     return CacheReport(
         bytes_per_token=held.bytes_per_token,
         bytes_per_token_total=held.bytes_per_token_total,
         request_bytes_held=held.request_bytes,
         request_bytes_held_total=held.request_bytes_total,
         request_bytes_booked=blocks * shape.bytes_per_block,
-        request_bytes_booked_total=blocks * sum(shape.stage_block_bytes) * setting.plan.tp,
+        request_bytes_booked_total=blocks * sum(shape.stage_block_bytes) * plan.tp,
+        request_bytes_fixed=cost.fixed_bytes,
+        booked_bytes_per_token=cost.bytes_per_token,
     )
 
 
 def _engine(setting: Setting, shape: engine.Layout, numbers: engine.Capacity, pool_bytes: int) -> EngineReport:
     context = setting.plan.context
+    in_flight = engine.in_flight_tokens(setting, context)
     groups = tuple(
-        EngineGroup(group.kind, group.layers, group.block_tokens, group.page_bytes, engine.group_blocks(group, context))
+        EngineGroup(
+            group.kind,
+            group.layers,
+            group.block_tokens,
+            group.page_bytes,
+            engine.group_blocks(group, context, in_flight),
+        )
         for group in shape.groups
     )
     if shape.refused:
         return EngineReport(
             block_size=shape.block_size, groups=groups, bytes_per_block=shape.bytes_per_block, refused=shape.refused
         )
-    start = engine.start_check(shape, context, pool_bytes)
+    start = engine.start_check(shape, setting, context, pool_bytes)
     return EngineReport(
         block_size=shape.block_size,
         groups=groups,
@@ -222,7 +244,22 @@ def _capacity(setting: Setting, shape: engine.Layout, numbers: engine.Capacity) 
         memory_quotient=found.memory_quotient,
         on_demand_quotient=found.on_demand_quotient,
         resident_mean_tokens=found.resident_mean_tokens,
+        held_share=_held_share(setting, shape, found.resident_mean_tokens),
     )
+
+
+def _held_share(setting: Setting, shape: engine.Layout, resident_tokens: float) -> float:
+    context = setting.plan.context
+    blocks = engine.blocks_per_request(shape, context, engine.in_flight_tokens(setting, context))
+    bits = max(cache.request_bits_by_stage(setting, round(resident_tokens)))
+    return min(1.0, bits / 8 / (blocks * shape.bytes_per_block))
+
+
+def _remarks(setting: Setting, shape: engine.Layout, numbers: engine.Capacity, pool_bytes: int) -> tuple[str, ...]:
+    twice = 2 * setting.plan.context
+    longer = engine.capacity(shape, twice, pool_bytes, engine.in_flight_tokens(setting, twice))
+    sentence = breakdown.cost_sentence(breakdown.request_cost(setting, shape))
+    return (sentence, *breakdown.remarks(setting, shape, numbers.kv_cache_tokens, longer.kv_cache_tokens))
 
 
 def _batching(setting: Setting, capacity: CapacityReport) -> BatchingReport:
@@ -239,12 +276,12 @@ def _batching(setting: Setting, capacity: CapacityReport) -> BatchingReport:
     )
 
 
-def _paging(setting: Setting, held: CacheReport) -> PagingReport:
+def _paging(setting: Setting, held: CacheReport, block_size: int) -> PagingReport:
     completed = totals(setting.lengths, setting.plan.context)
-    wasted = paging.expected_waste(completed, setting.block_size)
+    wasted = paging.expected_waste(completed, block_size)
     unused = max(0.0, setting.plan.context - completed.mean)
     return PagingReport(
-        block_size=setting.block_size,
+        block_size=block_size,
         mean_tokens=completed.mean,
         waste_tokens=wasted,
         waste_share=paging.booked_share(wasted, completed.mean),

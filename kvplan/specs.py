@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
@@ -38,53 +39,94 @@ class Source(Frozen):
 
 Sources = dict[str, Annotated[Source, BeforeValidator(lambda v: {"text": v} if isinstance(v, str) else v)]]
 
-LayerKind = Literal["full", "sliding", "chunked", "mla", "mamba", "linear", "short_conv"]
+LayerKind = Literal[
+    "full", "sliding", "chunked", "mla", "compressed",
+    "mamba1", "mamba2", "gated_deltanet", "kda", "short_conv", "none",
+]  # fmt: skip
+ATTENTION_KINDS = frozenset({"full", "sliding", "chunked"})
+"""Kinds that store keys and values of every KV head."""
+GROWING_KINDS = frozenset({"full", "mla"})
+"""Kinds whose cache grows with every token, without limit."""
+STATE_KINDS = frozenset({"mamba1", "mamba2", "gated_deltanet", "kda", "short_conv"})
+"""Kinds that keep a state of fixed size for each sequence, whatever its length."""
 
 
 class LayerState(Frozen):
-    """What one layer keeps for a sequence whatever its length: elements of convolution and of recurrent state."""
+    """What one layer keeps for a sequence whatever its length.
 
-    conv_elements: Annotated[int, Field(ge=0)]
-    recurrent_elements: Annotated[int, Field(ge=0)]
+    A convolution over `conv_kernel` positions keeps one row fewer, of `conv_channels` that tensor parallelism divides
+    and `replicated_channels` that every rank has whole; the recurrent state has `recurrent_elements`, divided as well,
+    stored in the model's dtype unless `recurrent_dtype` says otherwise. `groups`: those of Mamba-2, which tp must
+    divide unless there is one.
+    """
+
+    conv_kernel: Annotated[int, Field(ge=1, le=65536)]
+    conv_channels: Annotated[int, Field(ge=0, le=2**32)]
+    replicated_channels: Annotated[int, Field(ge=0, le=2**32)] = 0
+    recurrent_elements: Annotated[int, Field(ge=0, le=2**40)] = 0
+    recurrent_dtype: Literal["bf16", "fp16", "fp32"] | None = None
+    groups: Annotated[int, Field(ge=1, le=65536)] = 1
 
 
 class LayerGroup(Frozen):
-    """Layers that cache alike: `layers` of them, each with `kv_heads` keys of `head_dim` and values of
-    `value_head_dim` for every token, kept within `window` tokens where there is one; or a `state` of fixed size."""
+    """A run of `layers` that cache alike.
+
+    Attention keeps, for every token, `kv_heads` keys of `head_dim` and values of `value_head_dim`: of all tokens
+    (full), of the last `window` (sliding), or of the current chunk of `window` (chunked). MLA keeps one latent vector
+    of `head_dim` for all heads. Compressed layers (DeepSeek-V4) keep one entry of `head_dim` for `compress_ratio`
+    tokens (0: none) beside a window. `index_dim`: width of the key an indexer stores beside either. State kinds keep a
+    `state`; "none" keeps nothing of its own.
+    """
 
     kind: LayerKind
-    layers: Annotated[int, Field(ge=1, le=4096)]
+    layers: Annotated[int, Field(ge=1, le=4096)] = 1
     kv_heads: Annotated[int, Field(ge=0, le=4096)] = 0
     head_dim: Annotated[int, Field(ge=0, le=65536)] = 0
     value_head_dim: Annotated[int, Field(ge=0, le=65536)] = 0
     window: Count | None = None
+    index_dim: Annotated[int, Field(ge=0, le=65536)] = 0
+    compress_ratio: Annotated[int, Field(ge=0, le=65536)] = 0
     state: LayerState | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> LayerGroup:
-        if self.kind == "full" and not (self.kv_heads and self.head_dim and self.value_head_dim):
-            raise ValueError("a full-attention group needs kv_heads, head_dim and value_head_dim")
-        if (self.kind in ("sliding", "chunked")) != (self.window is not None):
-            raise ValueError("window: needed by sliding and chunked groups, and by no other")
-        if (self.kind in ("mamba", "linear", "short_conv")) != (self.state is not None):
+        if self.kind in ATTENTION_KINDS and not (self.kv_heads and self.head_dim and self.value_head_dim):
+            raise ValueError(f"a group of kind {self.kind} needs kv_heads, head_dim and value_head_dim")
+        if self.kind in ("mla", "compressed") and not self.head_dim:
+            raise ValueError(f"a group of kind {self.kind} needs head_dim, the width of what it stores")
+        if (self.kind in ("sliding", "chunked", "compressed")) != (self.window is not None):
+            raise ValueError("window: needed by sliding, chunked and compressed groups, and by no other")
+        if (self.kind in STATE_KINDS) != (self.state is not None):
             raise ValueError("state: needed by groups that keep a state, and by no other")
         return self
 
 
 class ModelSpec(Frozen):
-    """A model as far as serving memory goes. `weight_bytes` is the whole model as released; `num_attention_heads`
-    is None where it is not known; `kv_cache_dtype` is set where the checkpoint itself asks for another cache width."""
+    """A model as far as serving memory goes.
+
+    `groups` are runs in the order of the layers. `weight_bytes` is the whole model as released; it and `parameters`
+    are None where they cannot be counted.
+    `num_attention_heads` is None where it is not known; `kv_cache_dtype` is set where the checkpoint itself asks for
+    another cache width. `model_type` is Hugging Face's word for the architecture: some facts of the engine hang on it.
+    `mtp_layers`: layers for multi-token prediction that come with the checkpoint. `vision_heads`: attention heads of
+    the vision tower, where tp must divide them too.
+    """
 
     id: Annotated[str, Field(min_length=1)]
     name: str
     hf_id: str | None = None
-    parameters: Annotated[int, Field(ge=1)]
-    weight_bytes: PositiveBytes
+    model_type: str | None = None
+    parameters: Annotated[int, Field(ge=1)] | None
+    weight_bytes: PositiveBytes | None
     dtype: Literal["bf16", "fp16", "fp32"] = "bf16"
     kv_cache_dtype: Annotated[StoredDtype, Spelling] | None = None
     num_attention_heads: Count | None = None
     max_position_embeddings: Count
     groups: Annotated[tuple[LayerGroup, ...], Field(min_length=1)]
+    mtp_layers: Annotated[int, Field(ge=0, le=64)] = 0
+    num_experts: Annotated[int, Field(ge=0, le=2**20)] = 0
+    vision_heads: Count | None = None
+    notes: tuple[str, ...] = ()
     sources: Sources
 
     @model_validator(mode="after")
@@ -92,6 +134,22 @@ class ModelSpec(Frozen):
         needed = ["parameters", "weight_bytes", "max_position_embeddings", "groups"]
         needed += ["num_attention_heads"] if self.num_attention_heads else []
         return _require_sources(self, needed)
+
+
+def expanded(groups: Iterable[LayerGroup]) -> list[LayerGroup]:
+    """One group of one layer for each layer, in order."""
+    return [group.model_copy(update={"layers": 1}) for group in groups for _ in range(group.layers)]
+
+
+def runs(layers: Iterable[LayerGroup]) -> tuple[LayerGroup, ...]:
+    """The same layers as runs of equal neighbours."""
+    found: list[LayerGroup] = []
+    for layer in layers:
+        if found and found[-1].model_copy(update={"layers": layer.layers}) == layer:
+            found[-1] = layer.model_copy(update={"layers": found[-1].layers + layer.layers})
+        else:
+            found.append(layer)
+    return tuple(found)
 
 
 class GpuSpec(Frozen):

@@ -122,7 +122,7 @@ def _ceiling_reason(report: Report) -> str:
     if report.engine.refused or not report.engine.fits:
         return f"{model} on {devices(report)}, {setting.kv_dtype} cache."
     booked = gib(report.cache.request_bytes_booked, 2)
-    held = percent(report.capacity.resident_mean_tokens / report.plan.context)
+    held = percent(report.capacity.held_share)
     where = "on every device" if report.plan.tp * report.plan.pp > 1 else ""
     reserves = f"Each request reserves {booked} {where}".rstrip()
     return f"{model}, {setting.kv_dtype} cache. {reserves}; this workload holds {held} of it on average."

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 from streamlit.testing.v1 import AppTest
 
-from kvplan import Plan, catalog, encode_link, evaluate, metrics, verdict
+from kvplan import Plan, catalog, decode_link, encode_link, evaluate, metrics, model_from_hf_config, verdict
 from kvplan.dashboard import inputs, sidebar
 from kvplan.dashboard.frame import escape
 from kvplan.links import short_query
@@ -73,6 +73,17 @@ def test_a_page_opens_with_its_verdict_and_four_numbers(page):
         {"layers": "4096", "kv_heads": "4096", "head_dim": "65536", "kv_dtype": "fp32"},
         {"pp": "64", "tp": "64"},
         {"kv_dtype": "int8_per_token_head", "v_dtype": "int4"},
+        {"model": "gemma-3-27b", "context": "131072"},
+        {
+            "model": "qwen3-next-80b-a3b",
+            "tp": "4",
+            "enable_prefix_caching": "false",
+            "spec_method": "mtp",
+            "spec_tokens": "2",
+        },
+        {"model": "deepseek-v3", "tp": "16", "dcp": "4"},
+        {"model": "gpt-oss-120b", "tp": "16"},  # refused
+        {"groups": "(sliding1024:5x8x128,full:1x8x128)*10", "async_scheduling": "false"},
     ],
     ids=lambda query: "&".join(f"{name}={value}" for name, value in query.items()),
 )
@@ -88,7 +99,7 @@ def test_the_sidebar_has_a_bound_widget_with_help_for_every_field():
     assert all(found[name].help for name in Plan.model_fields)
 
 
-KINDS = ("selectbox", "slider", "select_slider", "number_input", "button_group")
+KINDS = ("selectbox", "slider", "select_slider", "number_input", "button_group", "text_input", "checkbox", "toggle")
 
 
 def test_moving_a_widget_moves_plan_and_page():
@@ -205,7 +216,7 @@ def test_plan_to_widgets_and_back_is_the_same_plan():
         shown = sidebar.to_widgets(plan, automatic)
         assert all(value is not None or name in NONE_SHOWN for name, value in shown.items())
         seeded = {name: [value] for name, value in automatic.items()}
-        assert sidebar.from_widgets(shown, seeded, plan, set(short_query(plan))) == plan
+        assert sidebar.from_widgets(shown, seeded, plan, set(short_query(plan))) == (plan, [])
 
 
 NONE_SHOWN = {"kv_cache_memory_bytes", "tenant_quota_fraction"}
@@ -216,8 +227,84 @@ def test_an_automatic_value_of_a_moment_ago_is_no_override():
     seeded["weights_gib"] = [15.0, 15.4, 15.9]
     shown = {name: values[-1] for name, values in seeded.items()} | {"weights_gib": 15.0}
     shown = {name: "auto" if name in inputs.WORD_NONE else value for name, value in shown.items()}
-    assert sidebar.from_widgets(shown, seeded, Plan(), set()) == Plan()
-    assert sidebar.from_widgets(shown, seeded, Plan(), {"weights_gib"}) == Plan(weights_gib=15.0)
+    assert sidebar.from_widgets(shown, seeded, Plan(), set()) == (Plan(), [])
+    assert sidebar.from_widgets(shown, seeded, Plan(), {"weights_gib"}) == (Plan(weights_gib=15.0), [])
+
+
+def test_a_text_that_cannot_be_read_leaves_its_field_and_says_why():
+    app = opened({"groups": "full:8x8x128"})
+    app.text_input(key="groups").set_value("full:8").run()
+    assert plan_of(app) == Plan(groups="full:8x8x128")
+    assert "groups" in app.error[0].value
+    app.text_input(key="groups").set_value("sliding1024:8x8x128").run()
+    assert plan_of(app) == Plan(groups="sliding1024:8x8x128")
+    assert not app.error
+
+
+CONFIG = {
+    "architectures": ["Gemma3ForConditionalGeneration"],
+    "model_type": "gemma3",
+    "text_config": {
+        "model_type": "gemma3_text",
+        "hidden_size": 2560,
+        "intermediate_size": 10240,
+        "num_hidden_layers": 34,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "head_dim": 256,
+        "sliding_window": 1024,
+        "max_position_embeddings": 131072,
+        "vocab_size": 262208,
+    },
+}
+
+
+def test_a_pasted_config_becomes_a_plan_whose_link_carries_the_model():
+    app = opened({"context": "32768", "layers": "5"})
+    app.text_area(key="config_text").set_value(json.dumps(CONFIG)).run()
+    app.button(key="use_config").click().run()
+    assert not app.exception
+    plan = plan_of(app)
+    model = model_from_hf_config(CONFIG)
+    assert plan.layers is None
+    assert evaluate(plan).engine == evaluate(Plan(context=32768), model=model).engine
+    assert decode_link(encode_link(plan)) == (plan, [])
+    app.button(key="drop_spec").click().run()
+    assert plan_of(app) == Plan(context=32768)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"model_type": "bert"}', '{"model_type": "x", "mamba_d_state": 16}'])
+def test_a_config_that_cannot_be_read_says_why_and_changes_nothing(text):
+    app = opened()
+    app.text_area(key="config_text").set_value(text).run()
+    app.button(key="use_config").click().run()
+    assert not app.exception
+    assert len(app.error) == 1
+    assert plan_of(app) == Plan()
+
+
+@pytest.mark.parametrize("model", ["gemma-3-27b", "gpt-oss-20b", "gpt-oss-120b", "deepseek-v3", "qwen3-next-80b-a3b"])
+def test_every_kind_of_layer_has_its_row_with_a_reason(model):
+    app = opened({"model": model, "gpu": "h200", "tp": "8", "context": "32768"})
+    report = evaluate(Plan(model=model, gpu="h200", tp=8, context=32768))
+    costs = app.table[1].value
+    assert list(costs["Why"]) == [cost.reason for cost in report.breakdown]
+    assert [caption.value for caption in app.caption if caption.value in report.remarks] == list(report.remarks)
+
+
+def test_a_hybrids_sliders_say_which_layers_they_move():
+    app = opened({"model": "gemma-3-27b"})
+    assert app.slider(key="layers").label == "Full-attention layers"
+    assert app.slider(key="layers").value == 10
+    app.slider(key="layers").set_value(20).run()
+    groups = app.session_state["report"].setting.model.groups
+    assert sum(group.layers for group in groups if group.kind == "sliding") == 52
+    assert sum(group.layers for group in groups if group.kind == "full") == 20
+
+
+def test_a_model_without_plain_attention_has_no_such_sliders():
+    app = opened({"model": "deepseek-v3"})
+    assert "layers" not in {slider.key for slider in app.slider}
 
 
 def test_inputs_cover_the_plan():

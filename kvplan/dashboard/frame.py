@@ -7,6 +7,7 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from kvplan.dashboard import share
+from kvplan.dashboard.text import escape
 from kvplan.metrics import Metric
 from kvplan.palette import DARK, LIGHT, POOL_FILL, Palette
 from kvplan.report import Report
@@ -30,6 +31,8 @@ def palette() -> Palette:
 def opening(report: Report, verdict: Verdict, metrics: list[Metric]) -> None:
     """The top of a page: what was dropped from the link, the answer in one sentence, and its four numbers."""
     link_notes()
+    for line in st.session_state["session"].wrong:
+        st.error(f"Not changed: {escape(line)}", icon=":material/error:")
     words, link = st.columns([6, 1], gap="small")
     with words, st.container(gap="xxsmall"):
         st.header(verdict.sentence, anchor=False)
@@ -74,13 +77,15 @@ def pills(label: str, options: list[str], preselected: list[str]) -> list[str]:
     )
 
 
-def table(rows: pd.DataFrame, decimals: dict[str, int], plan_row: pd.Series) -> None:
-    """A short table: numbers with thousands separators, the plan's row tinted."""
+def table(rows: pd.DataFrame, decimals: dict[str, int], plan_row: pd.Series | None = None) -> None:
+    """A short table: numbers with thousands separators, the plan's row tinted where there is one."""
     tint = f"background-color: {POOL_FILL}; font-weight: 600"
     formats = dict.fromkeys(rows.select_dtypes("number"), "{:,}") | {
         name: f"{{:,.{places}f}}" for name, places in decimals.items()
     }
-    styler = rows.style.format(formats).apply(lambda row: [tint if plan_row[row.name] else ""] * len(row), axis=1)
+    styler = rows.style.format(formats)
+    if plan_row is not None:
+        styler = styler.apply(lambda row: [tint if plan_row[row.name] else ""] * len(row), axis=1)
     st.table(styler, border="horizontal", hide_index=True)
 
 
@@ -102,10 +107,3 @@ def footing(report: Report) -> None:
             border="horizontal",
             hide_index=True,
         )
-
-
-def escape(text: str) -> str:
-    """Text that markdown shows as it is."""
-    for character in "\\`*_{}[]<>()#+!|~:$":
-        text = text.replace(character, f"\\{character}")
-    return text

@@ -10,12 +10,14 @@ AUTOMATIC = (
 )  # fmt: skip
 """Fields whose widget shows what comes with the model, the GPU or the engine while the plan leaves them open."""
 
-FROM_MODEL = ("layers", "kv_heads", "head_dim", "weights_gib", "weight_dtype")
+FROM_MODEL = ("layers", "kv_heads", "head_dim", "weights_gib", "weight_dtype", "groups", "spec")
 FROM_GPU = ("gpu_memory_gib", "activation_gib", "workspace_gib", "max_num_seqs", "max_num_batched_tokens")
 """What choosing another model or GPU sets back, as it came with the former one."""
 
-WORD_NONE = ("weight_dtype", "v_dtype")
+WORD_NONE = ("weight_dtype", "v_dtype", "mamba_ssm_cache_dtype", "spec_method")
 """Fields whose widget offers the word `auto` for None."""
+TEXTS = ("groups", "spec", "table")
+"""Fields of text, whose widget is empty for None."""
 
 STEPS = {
     "weights_gib": 0.1,
@@ -42,6 +44,7 @@ BOUNDS = {
     "tenant_quota_fraction": (0.0, 1.0),
     "head_dim": (1, 65536),
     "pp": (1, 64),
+    "dcp": (1, 64),
     "max_num_seqs": (1, 2**20),
     "max_num_batched_tokens": (1, 2**24),
     "spec_tokens": (0, 64),
@@ -60,6 +63,8 @@ CHOICES = {
     "block_size": tuple(2**power for power in range(11)),
     "weight_dtype": ("auto", "bf16", "fp16", "fp32", "fp8", "int8", "int4"),
     "v_dtype": ("auto", "bf16", "fp16", "fp32", "fp8", "fp8_e5m2", "int8", "int4"),
+    "mamba_ssm_cache_dtype": ("auto", "bf16", "fp16", "fp32"),
+    "spec_method": ("auto", "ngram", "suffix", "mtp", "eagle3"),
     "usage": ("server", "llm_class"),
     "admission": ("reserve", "on_demand"),
     "output_dist": ("exponential", "uniform", "fixed"),
@@ -74,12 +79,17 @@ HELP = {
     "head_dim": "Width of one key or value head, in elements.",
     "weights_gib": "Weights of the whole model in GiB, before tp and pp divide them. Moving the layers scales them.",
     "weight_dtype": "Count the parameters at this width instead of taking the released size; scales are left out.",
+    "groups": "Layers in their order, in place of the preset's: kind[window]:layers x KV heads x head dim, repeats in "
+    "brackets, e.g. (sliding1024:5x8x128,full:1x8x128)*10.",
+    "spec": "A whole model in one word, as reading a config.json makes it; it beats the preset and groups.",
     "gpu": "The GPU preset. Choosing one takes back what was changed of the former one.",
     "gpu_memory_gib": "Total memory of one device as the driver reports it to a framework, in GiB (2^30 bytes). "
     "The marketed GB are another number.",
     "tp": "Tensor parallel: devices that share every layer. Weights and KV heads are divided by it; beyond the number "
     "of KV heads these are copied and nothing more is saved.",
     "pp": "Pipeline parallel: stages that share the layers. The fullest stage decides.",
+    "dcp": "Decode context parallel: ranks of a tensor-parallel group that share the tokens of full attention and MLA.",
+    "enable_expert_parallel": "Experts spread over the ranks. It changes no cache; a model without experts is refused.",
     "gpu_memory_utilization": "Share of the device the engine may use; vLLM's default is 0.92.",
     "activation_gib": "Peak working memory of the largest step, per device. An estimate unless set.",
     "workspace_gib": "Non-torch memory, graphs and kernels, per device. An estimate unless set.",
@@ -89,6 +99,11 @@ HELP = {
     "kv_dtype": "Width of stored keys and values. It follows the checkpoint unless set.",
     "v_dtype": "Another width for the values alone.",
     "block_size": "Tokens in one block of the cache. It changes rounding only, not bytes per token.",
+    "mamba_ssm_cache_dtype": "Width of recurrent states, where the checkpoint's is not wanted.",
+    "async_scheduling": "Two steps in flight instead of one: windows keep room for twice the tokens.",
+    "enable_prefix_caching": "Layers that keep a state book more blocks for it.",
+    "disable_hybrid_kv_cache_manager": "Windows stored as full attention; refused for layers that keep a state.",
+    "spec_method": "Speculative decoding: ngram and suffix end async scheduling; mtp and eagle3 add cached layers.",
     "usage": "Which defaults the engine takes: those of its server or of its Python class.",
     "max_num_seqs": "Most sequences in one step. It can bind before memory does.",
     "max_num_batched_tokens": "Most tokens in one step; caps the default of max_num_seqs.",
@@ -101,5 +116,6 @@ HELP = {
     "prompt_mean": "Mean prompt in tokens, where the workload is `auto`.",
     "output_mean": "Mean output in tokens, where the workload is `auto`.",
     "output_dist": "Family of output lengths, where the workload is `auto`.",
+    "table": "Request lengths in one word, in place of the workload's.",
     "batch": "Sequences in a batch on the Batching page. The batch ceiling, at most 512, unless set.",
 }

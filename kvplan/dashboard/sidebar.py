@@ -11,14 +11,28 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import streamlit as st
+from pydantic import ValidationError
 
 from kvplan import catalog
-from kvplan.dashboard import address
-from kvplan.dashboard.inputs import AUTOMATIC, BOUNDS, CHOICES, FROM_GPU, FROM_MODEL, HELP, STEPS, WORD_NONE
+from kvplan.breakdown import layer_summary
+from kvplan.dashboard import address, config_reader
+from kvplan.dashboard.inputs import (
+    AUTOMATIC,
+    BOUNDS,
+    CHOICES,
+    FROM_GPU,
+    FROM_MODEL,
+    HELP,
+    STEPS,
+    TEXTS,
+    WORD_NONE,
+)
 from kvplan.lengths import mean_prompt
 from kvplan.links import decode_link, short_query
 from kvplan.plan import DEFAULTS, Plan
 from kvplan.report import Report, evaluate
+from kvplan.specs import problems
+from kvplan.texts import MAX_TEXT
 from kvplan.units import gb_per_s, gib, mean
 
 CUSTOM = "custom"
@@ -28,10 +42,12 @@ REMEMBERED = 8
 
 @dataclass
 class Session:
-    """What the sidebar knows from one run to the next."""
+    """What the sidebar knows from one run to the next: the plan, what was dropped from its link, and what was wrong
+    with the last input."""
 
     plan: Plan
     notes: list[str]
+    wrong: list[str] = field(default_factory=list)
     seeded: dict[str, list] = field(default_factory=dict)
     former: dict[str, Plan] = field(default_factory=dict)
     widest: dict[str, float] = field(default_factory=dict)
@@ -70,26 +86,35 @@ def to_widgets(plan: Plan, automatic: dict) -> dict:
             shown[name] = automatic[name]
         elif name in WORD_NONE and value is None:
             shown[name] = "auto"
+        elif name in TEXTS:
+            shown[name] = value or ""
         else:
             shown[name] = value
     return shown
 
 
-def from_widgets(values: dict, seeded: dict[str, list], before: Plan, in_address: set[str]) -> Plan:
+def from_widgets(values: dict, seeded: dict[str, list], before: Plan, in_address: set[str]) -> tuple[Plan, list[str]]:
     """What the widgets show -> plan: a field is open where its widget stands at the automatic value it was given.
 
-    An automatic value of a few runs ago counts as well while the browser has not put the field into the address.
+    An automatic value of a few runs ago counts as well while the browser has not put the field into the address. A
+    text that cannot be read leaves its field as it was before, with a line that says why.
     """
     fields = {}
     for name, value in values.items():
         given = seeded[name][-1:] if name in in_address or not _is_open(name, getattr(before, name)) else seeded[name]
         is_automatic = name in AUTOMATIC and any(_same(name, value, known) for known in given)
-        fields[name] = getattr(DEFAULTS, name) if is_automatic or (name in WORD_NONE and value == "auto") else value
+        is_none = (name in WORD_NONE and value == "auto") or (name in TEXTS and not value)
+        fields[name] = getattr(DEFAULTS, name) if is_automatic or is_none else value
     if fields["model"] != before.model:
         fields |= dict.fromkeys(FROM_MODEL)
     if fields["gpu"] != before.gpu:
         fields |= dict.fromkeys(FROM_GPU)
-    return Plan(**fields)
+    try:
+        return Plan(**fields), []
+    except ValidationError as error:
+        wrong = problems(error)
+        kept = {name: getattr(before, name) for name in wrong}
+        return Plan(**(fields | kept)), [f"{name}: {rule}" for name, rule in wrong.items()]
 
 
 def draw(plan: Plan, report: Report) -> None:
@@ -117,12 +142,14 @@ def _opened(session: Session | None) -> Session:
 
 def _read(session: Session) -> bool:
     """Take the plan out of the widgets; whether fields moved that the user did not touch."""
-    if chosen := st.session_state.pop("chosen_ready_plan", None):
-        session.plan, session.notes = _normal(catalog.load_preset(chosen, "plan")), []
+    session.wrong = []
+    if chosen := st.session_state.pop("next_plan", None):
+        session.plan, session.notes = _normal(chosen), []
         return True
     before, query = session.plan, address.query()
     values = {name: st.session_state.get(name, session.seeded[name][-1]) for name in Plan.model_fields}
-    session.plan = _normal(from_widgets(values, session.seeded, before, set(query)))
+    plan, session.wrong = from_widgets(values, session.seeded, before, set(query))
+    session.plan = _normal(plan)
     moved = (session.plan.model, session.plan.gpu) != (before.model, before.gpu)
     if moved and short_query(session.plan) != address.flat(query):
         # The browser has overwritten its entry with the new model and the old overrides; Back to it is to the old plan.
@@ -147,6 +174,8 @@ def _automatic_value(plan: Plan, name: str):
     opened = plan.model_copy(update={name: getattr(DEFAULTS, name)})
     if name == "batch":
         return evaluate(opened).batching.batch
+    if name == "block_size":
+        return evaluate(opened).engine.block_size
     value = catalog.concrete(catalog.resolve(opened))[name]
     return round(value, _decimals(name)) if name in STEPS else value
 
@@ -191,24 +220,28 @@ def _draw_ready_plan() -> None:
 
 def _choose_ready_plan() -> None:
     if st.session_state["ready_plan"] != CUSTOM:
-        st.session_state["chosen_ready_plan"] = st.session_state["ready_plan"]
+        st.session_state["next_plan"] = catalog.load_preset(st.session_state["ready_plan"], "plan")
 
 
 def _draw_model(report: Report) -> None:
     _group("Model")
     _select("model", "Model", catalog.presets("model"), label_visibility="collapsed")
     model = report.setting.model
-    (group,) = model.groups
-    st.caption(
-        f"{model.name}: {group.layers} layers, {group.kv_heads} KV heads of {group.head_dim}, "
-        f"{gib(report.setting.weight_bytes)}{_mark(report, 'layers and heads', 'weight_bytes')}"
-    )
-    _slider("layers", "Layers")
-    _steps("kv_heads", "KV heads")
-    with st.expander("Head dim, weights", type="compact", key="more_model"):
-        _number("head_dim", "Head dim, elements")
+    weights = f"{gib(report.setting.weight_bytes)}{_mark(report, 'layers and heads', 'weight_bytes')}"
+    st.caption(f"{model.name}: {layer_summary(model.groups)}, {weights}")
+    growing = _default("layers") is not None
+    if growing:
+        plain = all(group.kind == "full" for group in model.groups)
+        _slider("layers", "Layers" if plain else "Full-attention layers")
+        _steps("kv_heads", "KV heads" if plain else "Full-attention KV heads")
+    with st.expander("Head dim, weights, config", type="compact", key="more_model"):
+        if growing:
+            _number("head_dim", "Head dim, elements")
         _number("weights_gib", "Weights, GiB in all")
         _select("weight_dtype", "Weight dtype", CHOICES["weight_dtype"])
+        config_reader.draw(report.plan)
+        _text("groups", "Layers as text")
+        _text("spec", "Model in one word")
 
 
 def _draw_hardware(report: Report) -> None:
@@ -221,6 +254,8 @@ def _draw_hardware(report: Report) -> None:
     _segments("tp", "Tensor parallel")
     with st.expander("Utilization, activations, pp", type="compact", key="more_hardware"):
         _number("pp", "Pipeline parallel")
+        _number("dcp", "Decode context parallel")
+        _toggle("enable_expert_parallel", "Expert parallel")
         _slider("gpu_memory_utilization", "GPU memory utilization")
         _number("activation_gib", f"Activations, GiB/device{_mark(report, 'activation_bytes')}")
         _number("workspace_gib", f"Workspace, GiB/device{_mark(report, 'workspace_bytes')}")
@@ -236,12 +271,17 @@ def _draw_serving() -> None:
     with st.expander("Admission, engine limits", type="compact", key="more_serving"):
         _segments("admission", "Admission")
         _number("max_num_seqs", "max_num_seqs")
+        _number("tenant_quota_fraction", "Tenant quota, of the ceiling", placeholder="none")
+        _number("shared_prefix_tokens", "Shared prefix, tokens")
         _number("max_num_batched_tokens", "max_num_batched_tokens")
+        _toggle("async_scheduling", "Async scheduling")
+        _toggle("enable_prefix_caching", "Prefix caching")
+        _toggle("disable_hybrid_kv_cache_manager", "Without the hybrid manager")
+        _select("spec_method", "Speculative method", CHOICES["spec_method"])
+        _number("spec_tokens", "Speculative tokens")
         _segments("usage", "Engine defaults of")
         _select("v_dtype", "Value dtype", CHOICES["v_dtype"])
-        _number("shared_prefix_tokens", "Shared prefix, tokens")
-        _number("spec_tokens", "Speculative tokens")
-        _number("tenant_quota_fraction", "Tenant quota, of the ceiling", placeholder="none")
+        _select("mamba_ssm_cache_dtype", "State dtype", CHOICES["mamba_ssm_cache_dtype"])
 
 
 def _draw_workload(plan: Plan, report: Report) -> None:
@@ -252,10 +292,11 @@ def _draw_workload(plan: Plan, report: Report) -> None:
     st.caption(f"means: prompt {prompt}, output {output} tokens{_mark(report, 'lengths')}")
     _slider("batch", "Batch, sequences")
     with st.expander("Lengths", type="compact", key="more_workload"):
-        named = plan.workload != "auto"
+        named = plan.workload != "auto" or plan.table is not None
         _number("prompt_mean", "Mean prompt, tokens", disabled=named)
         _number("output_mean", "Mean output, tokens", disabled=named)
         _select("output_dist", "Output family", CHOICES["output_dist"], disabled=named)
+        _text("table", "Lengths in one word")
 
 
 def _group(name: str) -> None:
@@ -292,6 +333,14 @@ def _choices(name: str) -> tuple:
     if name == "kv_dtype" and _default(name) == "fp16":
         return tuple("fp16" if value == "bf16" else value for value in CHOICES[name])
     return CHOICES[name]
+
+
+def _toggle(name: str, label: str) -> None:
+    st.toggle(label, _default(name), **_common(name))
+
+
+def _text(name: str, label: str) -> None:
+    st.text_input(label, "", max_chars=MAX_TEXT, placeholder="none", **_common(name))
 
 
 def _select(name: str, label: str, choices, **options) -> None:

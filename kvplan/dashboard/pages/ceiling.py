@@ -3,7 +3,7 @@
 import pandas as pd
 import streamlit as st
 
-from kvplan import curves, figures, metrics, verdict
+from kvplan import breakdown, curves, figures, metrics, verdict
 from kvplan.dashboard import frame
 from kvplan.units import count, gib
 
@@ -54,5 +54,12 @@ if report.engine.fits:
             on_click="ignore",
         )
     frame.table(table, decimals={"Booked, GiB/device": 3}, plan_row=table["Context, tokens"] == report.plan.context)
+
+if report.breakdown:
+    frame.heading("Held and booked", "one request of this context, on a device of the fullest stage, by kind of layer")
+    costs = pd.DataFrame(breakdown.table(report.breakdown))
+    frame.table(costs, decimals={"Page, KiB": 1, "Held, MiB": 1, "Booked, MiB": 1})
+    for remark in report.remarks:
+        st.caption(remark)
 
 frame.footing(report)

@@ -1,0 +1,48 @@
+"""A pasted or uploaded config.json becomes a plan whose link carries the whole model."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from kvplan.dashboard.text import escape
+from kvplan.hf_config import model_from_hf_config
+from kvplan.plan import Plan
+from kvplan.specs import ModelSpec
+from kvplan.texts import MAX_TEXT, spec_text
+
+MAX_CONFIG_MB = 1
+CLEARED = dict.fromkeys(("layers", "kv_heads", "head_dim", "weights_gib", "weight_dtype", "groups"))
+
+
+def draw(plan: Plan) -> None:
+    """The reader, and the way back to the preset once a model has been read."""
+    with st.popover("Read a config.json", icon=":material/upload_file:", key="config"):
+        st.caption("The config.json of a model, as it stands on the Hugging Face Hub. Nothing is fetched or kept.")
+        uploaded = st.file_uploader("Upload", type="json", max_upload_size=MAX_CONFIG_MB, key="config_file")
+        pasted = st.text_area("or paste", height=160, key="config_text", max_chars=MAX_CONFIG_MB * 2**20)
+        if st.button("Use this model", type="primary", key="use_config"):
+            _use(plan, uploaded.getvalue() if uploaded else pasted)
+    if plan.spec is not None and st.button("Back to the preset", type="tertiary", key="drop_spec"):
+        _open(plan.model_copy(update=CLEARED | {"spec": None}))
+
+
+def _use(plan: Plan, text: str | bytes) -> None:
+    try:
+        packed = _packed(model_from_hf_config(text))
+    except ValueError as error:
+        st.error(escape(str(error)))
+        return
+    _open(plan.model_copy(update=CLEARED | {"spec": packed}))
+
+
+def _packed(model: ModelSpec) -> str:
+    packed = spec_text(model)
+    if len(packed) > MAX_TEXT:
+        raise ValueError(f"config: its layers take more than the {MAX_TEXT:,} characters a link can carry")
+    return packed
+
+
+def _open(plan: Plan) -> None:
+    """Make this the plan of the next run."""
+    st.session_state["next_plan"] = plan
+    st.rerun()

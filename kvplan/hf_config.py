@@ -1,0 +1,591 @@
+"""A Hugging Face config.json -> ModelSpec, without the Hub and without transformers.
+
+What is not understood is refused with the key named: a guess about a cache would be silently wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from kvplan import hf_facts
+from kvplan.parameters import count_parameters
+from kvplan.specs import LayerGroup, LayerState, ModelSpec, Source, problem_lines, runs, shorten
+
+TEXT_MODELS = (("text_config",), ("llm_config",), ("thinker_config", "text_config"), ("language_config",))
+"""Where multimodal wrappers keep the configuration of their text model."""
+STATE_ONLY_LENGTH = 1_048_576
+"""The length given to a model that keeps nothing but states and names no longest length."""
+DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "half": "fp16", "float": "fp32"}
+SPELLINGS = {
+    "num_hidden_layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
+    "num_attention_heads": ("num_attention_heads", "n_head", "n_heads", "num_heads"),
+    "num_key_value_heads": ("num_key_value_heads", "num_kv_heads", "multi_query_group_num", "n_kv_heads", "n_head_kv"),
+    "hidden_size": ("hidden_size", "n_embd", "d_model", "dim"),
+    "head_dim": ("head_dim", "kv_channels", "attention_head_dim"),
+    "max_position_embeddings": (
+        "max_position_embeddings", "n_positions", "seq_length", "max_sequence_length", "max_seq_len",
+        "model_max_length", "n_ctx",
+    ),
+    "num_experts": ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"),
+}  # fmt: skip
+"""The names one field has in different families, the commonest first."""
+
+
+class Config:
+    """The text model's fields by their common name, with the family's defaults behind them, and errors that name the
+    key, the rule and the value."""
+
+    def __init__(self, fields: Mapping, outer: Mapping):
+        self.fields, self.outer = fields, outer
+        self.family = str(fields.get("model_type") or outer.get("model_type") or "")
+        self.defaults = hf_facts.DEFAULTS.get(self.family, {})
+
+    def has(self, name: str) -> bool:
+        return self.get(name) is not None
+
+    def get(self, name: str, otherwise=None):
+        """The value of a field under any of its names; null counts as absent."""
+        for key in SPELLINGS.get(name, (name,)):
+            if self.fields.get(key) is not None:
+                return self.fields[key]
+        return self.defaults.get(name, otherwise)
+
+    def count(self, name: str, otherwise: int | None = None, least: int = 1) -> int:
+        """A whole number of at least `least`."""
+        value = self.get(name, otherwise)
+        if value is None:
+            raise ValueError(f"{name}: missing, and model_type {shorten(self.family) or 'none'} has no default for it")
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= 2**32:
+            raise ValueError(f"{name}: must be a whole number from {least}, got {shorten(repr(value))}")
+        return value
+
+    def listed(self, name: str, layers: int) -> list:
+        """A list with an entry for every layer; entries behind the last layer belong to draft layers."""
+        value = self.get(name)
+        if not isinstance(value, list) or len(value) < layers:
+            raise ValueError(f"{name}: must list all {layers} layers, got {shorten(repr(value))}")
+        return value[:layers]
+
+
+def model_from_hf_config(config: Mapping | str | bytes | os.PathLike, id: str | None = None) -> ModelSpec:
+    """The model a config.json describes: a mapping, the JSON text, or the path of a file.
+
+    Raises ValueError, one line with the key, the rule and the value, for what cannot be read or is not understood.
+    """
+    outer = _loaded(config)
+    text = _text_model(outer)
+    reader = Config(text, outer)
+    _refuse_encoders(reader)
+    try:
+        layers = _layers(reader)
+        return _spec(reader, layers, id)
+    except ValidationError as error:
+        raise ValueError(problem_lines(error)[0]) from None
+    except RecursionError:
+        raise ValueError("config: nested too deeply") from None
+
+
+def _loaded(config) -> Mapping:
+    if isinstance(config, os.PathLike):
+        config = Path(config).read_bytes()
+    if isinstance(config, bytes):
+        config = config.decode("utf-8", errors="replace")
+    if isinstance(config, str):
+        try:
+            config = json.loads(config.removeprefix("\ufeff"))
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"config: must be JSON, {shorten(str(error), 100)}") from None
+    if not isinstance(config, Mapping):
+        raise ValueError(f"config: must be a JSON object, got {shorten(repr(config))}")
+    return config
+
+
+def _text_model(outer: Mapping) -> Mapping:
+    for path in TEXT_MODELS:
+        found = outer
+        for key in path:
+            found = found.get(key) if isinstance(found, Mapping) else None
+        if isinstance(found, Mapping):
+            return found
+    return outer
+
+
+def _refuse_encoders(config: Config) -> None:
+    if config.get("is_encoder_decoder") or config.outer.get("is_encoder_decoder"):
+        raise ValueError("is_encoder_decoder: encoder-decoder models keep another kind of cache, got True")
+    architectures = config.outer.get("architectures") or config.fields.get("architectures") or []
+    names = [name for name in architectures if isinstance(name, str)] if isinstance(architectures, list) else []
+    for name in names:
+        if "Encoder" in name or name.endswith(("ForMaskedLM", "ForSequenceClassification", "ForTokenClassification")):
+            raise ValueError(f"architectures: an encoder keeps no cache between tokens, got {shorten(repr(name))}")
+    if config.family in ("bert", "roberta", "distilbert", "deberta", "electra", "xlm-roberta", "albert", "modernbert"):
+        raise ValueError(f"model_type: an encoder keeps no cache between tokens, got {config.family!r}")
+
+
+def _layers(config: Config) -> list[LayerGroup]:
+    """Every layer in order: by the reader of the family's own key, else as plain attention."""
+    if config.family in hf_facts.SPECIAL_FAMILIES:
+        for key, reader in READERS.items():
+            if config.has(key) or config.family == key:
+                return reader(config)
+    if not _is_known(config):
+        _refuse_what_is_not_plain(config)
+    return _attention_layers(config)
+
+
+def _is_known(config: Config) -> bool:
+    return config.family in hf_facts.PLAIN_FAMILIES or config.family in hf_facts.SPECIAL_FAMILIES
+
+
+def _refuse_what_is_not_plain(config: Config) -> None:
+    for key in _keys(config.fields):
+        if any(word in key.lower() for word in hf_facts.SUSPECT_WORDS):
+            family = shorten(config.family) or "none"
+            raise ValueError(
+                f"{shorten(key)}: model_type {family} is not known, and this key speaks of more than plain attention"
+            )
+
+
+def _keys(fields: Mapping) -> list[str]:
+    """Every key, those of nested objects included, where the value says something."""
+    found = []
+    for key, value in fields.items():
+        if value is not None and value is not False and not str(key).endswith("vision_config"):
+            found.append(str(key))
+            found += _keys(value) if isinstance(value, Mapping) else []
+    return found
+
+
+def _attention_layers(config: Config) -> list[LayerGroup]:
+    """Plain attention, with the sliding or chunked layers the config or its family names."""
+    layers = config.count("num_hidden_layers")
+    full = _attention(config)
+    kinds = _attention_kinds(config, layers)
+    shared = config.count("num_kv_shared_layers", 0, least=0)
+    found = []
+    for index, kind in enumerate(kinds):
+        if index >= layers - shared:
+            found.append(LayerGroup(kind="none"))
+        elif kind == "full":
+            found.append(_global_attention(config, full))
+        else:
+            window = config.count("attention_chunk_size" if kind == "chunked" else "sliding_window")
+            found.append(full.model_copy(update={"kind": kind, "window": window}))
+    return found
+
+
+def _attention_kinds(config: Config, layers: int) -> list[str]:
+    family = config.family
+    if family in hf_facts.WINDOW_IS_A_SWITCH and not config.get("use_sliding_window"):
+        return ["full"] * layers
+    if config.has("layer_types"):
+        return [_named_kind(name) for name in config.listed("layer_types", layers)]
+    if family == "llama4_text":
+        return ["full" if (index + 1) % 4 == 0 else "chunked" for index in range(layers)]
+    if not config.has("sliding_window"):
+        return ["full"] * layers
+    if config.has("sliding_window_pattern"):
+        pattern = config.count("sliding_window_pattern")
+        return ["full" if (index + 1) % pattern == 0 else "sliding" for index in range(layers)]
+    if family in hf_facts.SLIDING_ON_EVEN:
+        return ["full" if index % 2 else "sliding" for index in range(layers)]
+    if family in hf_facts.SLIDING_EVERYWHERE:
+        return ["sliding"] * layers
+    if family in hf_facts.WINDOW_IS_A_SWITCH:
+        first = config.count("max_window_layers", layers, least=0)
+        return ["sliding" if index >= first else "full" for index in range(layers)]
+    if config.get("use_sliding_window") is False:
+        return ["full"] * layers
+    raise ValueError(
+        f"sliding_window: which layers of model_type {shorten(family) or 'none'} it holds for is not known, "
+        f"got {shorten(repr(config.get('sliding_window')))}"
+    )
+
+
+def _named_kind(name) -> str:
+    kinds = {
+        "full_attention": "full",
+        "attention": "full",
+        "sliding_attention": "sliding",
+        "chunked_attention": "chunked",
+    }
+    if name not in kinds:
+        raise ValueError(f"layer_types: must be one of {', '.join(kinds)} here, got {shorten(repr(name))}")
+    return kinds[name]
+
+
+def _attention(config: Config, prefix: str = "") -> LayerGroup:
+    """One layer of full attention; `prefix` for the fields of the windowed layers where a family has others."""
+    heads = config.count(f"{prefix}num_attention_heads")
+    head_dim = config.count(f"{prefix}head_dim", otherwise=_derived_head_dim(config, heads))
+    return LayerGroup(
+        kind="full",
+        kv_heads=_kv_heads(config, heads, prefix),
+        head_dim=head_dim,
+        value_head_dim=config.count(f"{prefix}v_head_dim", otherwise=head_dim),
+    )
+
+
+def _derived_head_dim(config: Config, heads: int) -> int | None:
+    hidden = config.get("hidden_size")
+    return hidden // heads if isinstance(hidden, int) and hidden >= heads else None
+
+
+def _kv_heads(config: Config, heads: int, prefix: str = "") -> int:
+    """KV heads in every spelling: multi-query flags, an attention block of its own, else as many as query heads."""
+    if config.family == "falcon" and not config.get("new_decoder_architecture"):
+        return 1 if config.get("multi_query", True) else heads
+    if config.family == "gpt_bigcode":
+        return 1 if config.get("multi_query", True) else heads
+    block = config.get("attn_config")
+    if isinstance(block, Mapping) and isinstance(block.get("kv_n_heads"), int):
+        return block["kv_n_heads"]
+    return config.count(f"{prefix}num_key_value_heads", otherwise=heads)
+
+
+def _global_attention(config: Config, full: LayerGroup) -> LayerGroup:
+    """The full layers of a family in which they are wider than the windowed ones (Gemma-4)."""
+    if not config.has("global_head_dim"):
+        return full
+    width = config.count("global_head_dim")
+    heads = config.count("num_global_key_value_heads", otherwise=full.kv_heads)
+    return full.model_copy(update={"kv_heads": heads, "head_dim": width, "value_head_dim": width})
+
+
+def _mla(config: Config) -> LayerGroup:
+    """One latent vector a token for all heads, with the key of the indexer where there is one."""
+    width = config.count("kv_lora_rank") + config.count("qk_rope_head_dim", otherwise=0, least=0)
+    return LayerGroup(kind="mla", kv_heads=1, head_dim=width, index_dim=config.count("index_head_dim", 0, least=0))
+
+
+def _mla_layers(config: Config) -> list[LayerGroup]:
+    layers, layer = config.count("num_hidden_layers"), _mla(config)
+    if not config.has("indexer_types"):
+        return [layer] * layers
+    without = layer.model_copy(update={"index_dim": 0})
+    return [layer if name == "full" else without for name in config.listed("indexer_types", layers)]
+
+
+def _compressed_layers(config: Config) -> list[LayerGroup]:
+    layers = config.count("num_hidden_layers")
+    ratios = config.listed("compress_ratios", layers)
+    for ratio in ratios:
+        if ratio not in (0, 4, 128):
+            raise ValueError(f"compress_ratios: must be 0, 4 or 128, got {shorten(repr(ratio))}")
+    return [
+        LayerGroup(
+            kind="compressed",
+            kv_heads=1,
+            head_dim=config.count("head_dim"),
+            window=config.count("sliding_window"),
+            compress_ratio=ratio,
+            index_dim=config.count("index_head_dim") if ratio == 4 else 0,
+        )
+        for ratio in ratios
+    ]
+
+
+def _kda_layers(config: Config) -> list[LayerGroup]:
+    """Kimi Linear: layers of delta attention, counted from 1, among MLA."""
+    block = config.get("linear_attn_config")
+    if not isinstance(block, Mapping):
+        raise ValueError(f"linear_attn_config: must be an object, got {shorten(repr(block))}")
+    linear = Config(block, config.outer)
+    heads, width = linear.count("num_heads"), linear.count("head_dim")
+    state = LayerState(
+        conv_kernel=linear.count("short_conv_kernel_size"),
+        conv_channels=3 * heads * width,
+        recurrent_elements=heads * width * width,
+        recurrent_dtype="fp32",
+    )
+    numbers = block.get("kda_layers")
+    if not isinstance(numbers, list):
+        raise ValueError(f"linear_attn_config.kda_layers: must list layers, got {shorten(repr(numbers))}")
+    kda, mla = LayerGroup(kind="kda", state=state), _mla(config)
+    return [kda if index + 1 in numbers else mla for index in range(config.count("num_hidden_layers"))]
+
+
+def _gated_deltanet_layers(config: Config) -> list[LayerGroup]:
+    """Qwen3-Next and Qwen3.5: gated DeltaNet with full attention in every n-th layer."""
+    layers = config.count("num_hidden_layers")
+    keys = config.count("linear_num_key_heads") * config.count("linear_key_head_dim")
+    values = config.count("linear_num_value_heads") * config.count("linear_value_head_dim")
+    state = LayerState(
+        conv_kernel=config.count("linear_conv_kernel_dim"),
+        conv_channels=2 * keys + values,
+        recurrent_elements=values * config.count("linear_key_head_dim"),
+        recurrent_dtype=_dtype(config.get("mamba_ssm_dtype"), "mamba_ssm_dtype"),
+    )
+    delta, full = LayerGroup(kind="gated_deltanet", state=state), _attention(config)
+    if config.has("layer_types"):
+        kinds = {"linear_attention": delta, "full_attention": full}
+        return [_pick(kinds, name, "layer_types") for name in config.listed("layer_types", layers)]
+    interval = config.count("full_attention_interval")
+    return [full if (index + 1) % interval == 0 else delta for index in range(layers)]
+
+
+def _nemotron_layers(config: Config) -> list[LayerGroup]:
+    """Nemotron-H: a pattern of Mamba-2 (M), attention (*) and layers without a cache (-, E)."""
+    pattern = config.get("hybrid_override_pattern") or config.get("layers_block_type")
+    state = LayerState(
+        conv_kernel=config.count("conv_kernel"),
+        recurrent_dtype=_dtype(config.get("mamba_ssm_cache_dtype"), "mamba_ssm_cache_dtype"),
+        **_mamba2_sizes(
+            heads=config.count("mamba_num_heads"),
+            head_dim=config.count("mamba_head_dim"),
+            groups=config.count("n_groups"),
+            state=config.count("ssm_state_size"),
+        ),
+    )
+    none, mamba, full = LayerGroup(kind="none"), LayerGroup(kind="mamba2", state=state), _attention(config)
+    kinds = {"M": mamba, "*": full, "-": none, "E": none, "mamba": mamba, "attention": full, "moe": none, "mlp": none}
+    if not isinstance(pattern, (str, list)) or not pattern:
+        raise ValueError(f"hybrid_override_pattern: must name every layer, got {shorten(repr(pattern))}")
+    return [_pick(kinds, name, "hybrid_override_pattern") for name in pattern]
+
+
+def _granite_layers(config: Config) -> list[LayerGroup]:
+    """Granite-4 hybrids: Mamba-2 and attention, by name."""
+    state = LayerState(
+        conv_kernel=config.count("mamba_d_conv"),
+        **_mamba2_sizes(
+            heads=config.count("mamba_n_heads"),
+            head_dim=config.count("mamba_d_head", otherwise=_expanded(config) // config.count("mamba_n_heads")),
+            groups=config.count("mamba_n_groups"),
+            state=config.count("mamba_d_state"),
+        ),
+    )
+    kinds = {"mamba": LayerGroup(kind="mamba2", state=state), "attention": _attention(config)}
+    layers = config.count("num_hidden_layers")
+    return [_pick(kinds, name, "layer_types") for name in config.listed("layer_types", layers)]
+
+
+def _falcon_h1_layers(config: Config) -> list[LayerGroup]:
+    """Falcon-H1: attention and Mamba-2 side by side in every layer, here one after the other."""
+    inner = config.count("mamba_d_ssm", otherwise=_expanded(config))
+    heads = config.count("mamba_n_heads")
+    state = LayerState(
+        conv_kernel=config.count("mamba_d_conv"),
+        **_mamba2_sizes(
+            heads=heads,
+            head_dim=config.count("mamba_d_head", otherwise=inner // heads),
+            groups=config.count("mamba_n_groups"),
+            state=config.count("mamba_d_state"),
+        ),
+    )
+    return [_attention(config), LayerGroup(kind="mamba2", state=state)] * config.count("num_hidden_layers")
+
+
+def _mamba2_sizes(*, heads: int, head_dim: int, groups: int, state: int) -> dict:
+    """Channels and elements of a Mamba-2 layer; with one group its B and C are copied to every rank."""
+    inner, shared = heads * head_dim, 2 * groups * state
+    single = groups == 1
+    return {
+        "conv_channels": inner if single else inner + shared,
+        "replicated_channels": shared if single else 0,
+        "recurrent_elements": inner * state,
+        "groups": groups,
+    }
+
+
+def _jamba_layers(config: Config) -> list[LayerGroup]:
+    """Jamba: attention in one layer of each period, Mamba-1 in the others."""
+    state = LayerState(
+        conv_kernel=config.count("mamba_d_conv"),
+        conv_channels=_expanded(config),
+        recurrent_elements=_expanded(config) * config.count("mamba_d_state"),
+    )
+    mamba, full = LayerGroup(kind="mamba1", state=state), _attention(config)
+    period, offset = config.count("attn_layer_period"), config.count("attn_layer_offset", least=0)
+    return [full if index % period == offset else mamba for index in range(config.count("num_hidden_layers"))]
+
+
+def _mamba1_layers(config: Config) -> list[LayerGroup]:
+    """A pure Mamba-1 model."""
+    inner = config.count("intermediate_size", otherwise=config.count("expand") * config.count("hidden_size"))
+    state = LayerState(
+        conv_kernel=config.count("conv_kernel"),
+        conv_channels=inner,
+        recurrent_elements=inner * config.count("state_size"),
+    )
+    return [LayerGroup(kind="mamba1", state=state)] * config.count("num_hidden_layers")
+
+
+def _short_conv_layers(config: Config) -> list[LayerGroup]:
+    """LFM2: short convolutions among attention."""
+    layers = config.count("num_hidden_layers")
+    channels = config.count("conv_dim", otherwise=config.count("hidden_size"))
+    state = LayerState(conv_kernel=config.count("conv_L_cache"), conv_channels=channels)
+    kinds = {"conv": LayerGroup(kind="short_conv", state=state), "full_attention": _attention(config)}
+    if config.has("layer_types"):
+        return [_pick(kinds, name, "layer_types") for name in config.listed("layer_types", layers)]
+    full = config.get("full_attn_idxs")
+    if not isinstance(full, list):
+        raise ValueError("layer_types: missing, and full_attn_idxs as well")
+    return [kinds["full_attention" if index in full else "conv"] for index in range(layers)]
+
+
+def _sparse_layers(config: Config) -> list[LayerGroup]:
+    """MiniMax-M3: every layer stores all keys and values; sparse ones a key for their indexer beside them."""
+    block = config.get("sparse_attention_config")
+    if not isinstance(block, Mapping):
+        raise ValueError(f"sparse_attention_config: must be an object, got {shorten(repr(block))}")
+    sparse = Config(block, config.outer)
+    layers, full = config.count("num_hidden_layers"), _attention(config)
+    indexed = full.model_copy(update={"index_dim": sparse.count("sparse_index_dim")})
+    return [indexed if flag else full for flag in sparse.listed("sparse_attention_freq", layers)]
+
+
+def _two_shapes_layers(config: Config) -> list[LayerGroup]:
+    """MiMo-V2: windowed layers (1) and full ones (0), each with heads of their own."""
+    layers, full = config.count("num_hidden_layers"), _attention(config)
+    windowed = _attention(config, "swa_") if config.has("swa_num_attention_heads") else full
+    windowed = windowed.model_copy(update={"kind": "sliding", "window": config.count("sliding_window")})
+    return [windowed if flag else full for flag in config.listed("hybrid_layer_pattern", layers)]
+
+
+def _block_layers(config: Config) -> list[LayerGroup]:
+    """Nemotron-NAS: each layer with its own number of heads in a group, or without attention."""
+    heads = config.count("num_attention_heads")
+    head_dim = config.count("head_dim", otherwise=_derived_head_dim(config, heads))
+    found = []
+    for block in config.listed("block_configs", config.count("num_hidden_layers")):
+        attention = block.get("attention") if isinstance(block, Mapping) else None
+        if not isinstance(attention, Mapping):
+            raise ValueError(f"block_configs: each needs an attention object, got {shorten(repr(block))}")
+        if attention.get("no_op") or attention.get("replace_with_linear"):
+            found.append(LayerGroup(kind="none"))
+            continue
+        if attention.get("window_length") or attention.get("sparsify"):
+            raise ValueError("block_configs: attention with window_length or sparsify is not understood")
+        share = Config(attention, config.outer).count("n_heads_in_group")
+        found.append(
+            LayerGroup(kind="full", kv_heads=max(1, heads // share), head_dim=head_dim, value_head_dim=head_dim)
+        )
+    return found
+
+
+READERS: dict[str, Callable[[Config], list[LayerGroup]]] = {
+    "compress_ratios": _compressed_layers,
+    "linear_attn_config": _kda_layers,
+    "kv_lora_rank": _mla_layers,
+    "hybrid_override_pattern": _nemotron_layers,
+    "layers_block_type": _nemotron_layers,
+    "attn_layer_period": _jamba_layers,
+    "falcon_mamba": _mamba1_layers,
+    "mamba": _mamba1_layers,
+    "falcon_h1": _falcon_h1_layers,
+    "granitemoehybrid": _granite_layers,
+    "linear_num_value_heads": _gated_deltanet_layers,
+    "conv_L_cache": _short_conv_layers,
+    "sparse_attention_config": _sparse_layers,
+    "hybrid_layer_pattern": _two_shapes_layers,
+    "block_configs": _block_layers,
+}
+"""How layers are read, by the key (or the family) that tells; the first that matches."""
+
+
+def _pick(kinds: Mapping[str, LayerGroup], name, key: str) -> LayerGroup:
+    if not isinstance(name, str) or name not in kinds:
+        raise ValueError(f"{key}: must be one of {', '.join(kinds)}, got {shorten(repr(name))}")
+    return kinds[name]
+
+
+def _expanded(config: Config) -> int:
+    return config.count("mamba_expand", otherwise=2) * config.count("hidden_size")
+
+
+def _dtype(value, key: str) -> str | None:
+    if value is None or value == "auto":
+        return None
+    if value not in DTYPES:
+        raise ValueError(f"{key}: must be one of {', '.join(DTYPES)}, got {shorten(repr(value))}")
+    return DTYPES[value]
+
+
+def _spec(config: Config, layers: list[LayerGroup], id: str | None) -> ModelSpec:
+    architecture = _architecture(config)
+    counted = count_parameters(dict(config.fields), dict(config.outer))
+    source = Source(text=f"config.json of {architecture}", confidence="exact")
+    counts = Source(text=f"counted from the config.json of {architecture}", confidence="exact")
+    released = (
+        counts if counted is None or counted.exact_bytes else counts.model_copy(update={"confidence": "estimate"})
+    )
+    stateful_only = all(layer.state is not None for layer in layers)
+    return ModelSpec(
+        id=id or architecture,
+        name=id or architecture,
+        model_type=str(config.outer.get("model_type") or "") or config.family or None,
+        parameters=counted.total if counted else None,
+        weight_bytes=counted.weight_bytes if counted else None,
+        dtype=_dtype(config.get("dtype") or config.get("torch_dtype") or _outer_dtype(config), "dtype") or "bf16",
+        kv_cache_dtype=_cache_dtype(config),
+        num_attention_heads=config.count("num_attention_heads") if config.has("num_attention_heads") else None,
+        max_position_embeddings=config.count("max_position_embeddings", STATE_ONLY_LENGTH if stateful_only else None),
+        groups=runs(layers),
+        mtp_layers=_mtp_layers(config),
+        num_experts=config.count("num_experts", 0, least=0),
+        vision_heads=_vision_heads(config),
+        notes=tuple(_notes(config, counted)),
+        sources={
+            "groups": source,
+            "num_attention_heads": source,
+            "max_position_embeddings": source,
+            "parameters": counts,
+            "weight_bytes": released,
+        },
+    )
+
+
+def _architecture(config: Config) -> str:
+    names = config.outer.get("architectures") or config.fields.get("architectures")
+    name = names[0] if isinstance(names, list) and names and isinstance(names[0], str) else config.family
+    return shorten(name or "unnamed model")
+
+
+def _outer_dtype(config: Config):
+    return config.outer.get("dtype") or config.outer.get("torch_dtype")
+
+
+def _cache_dtype(config: Config) -> str | None:
+    """fp8 where the checkpoint brings a cache in 8 bits of its own (compressed-tensors or ModelOpt), else None."""
+    for holder in (config.fields, config.outer):
+        for key in ("quantization_config", "quantization"):
+            found = holder.get(key)
+            if not isinstance(found, Mapping):
+                continue
+            scheme = found.get("kv_cache_scheme")
+            if isinstance(scheme, Mapping) and scheme.get("num_bits") == 8:
+                return "fp8"
+            if str(found.get("kv_cache_quant_algo")).upper() == "FP8":
+                return "fp8"
+    return None
+
+
+def _mtp_layers(config: Config) -> int:
+    if config.family not in hf_facts.MTP_FAMILIES:
+        return 0
+    return config.count("num_nextn_predict_layers", config.count("mtp_num_hidden_layers", 1, least=0), least=0)
+
+
+def _vision_heads(config: Config) -> int | None:
+    known = hf_facts.DEFAULTS.get(str(config.outer.get("model_type")), {}).get("vision_heads")
+    vision = config.outer.get("vision_config")
+    if known is None or not isinstance(vision, Mapping):
+        return None
+    return Config(vision, config.outer).count("num_attention_heads", otherwise=known)
+
+
+def _notes(config: Config, counted) -> list[str]:
+    notes = []
+    if not _is_known(config):
+        family = shorten(config.family) or "none"
+        notes.append(f"model_type: {family} is not known; it is read as plain attention, as no key speaks of more")
+    if counted is None:
+        notes.append("weights_gib: the weights of this architecture are not counted; they are 0 until set")
+    return notes
