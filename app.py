@@ -5,7 +5,7 @@ from pathlib import Path
 import streamlit as st
 
 from kvplan import catalog, evaluate
-from kvplan.dashboard import sidebar
+from kvplan.dashboard import controls, sidebar
 
 DASHBOARD = Path(sidebar.__file__).parent
 
@@ -26,5 +26,5 @@ plan = sidebar.current_plan()
 report = evaluate(plan)
 st.session_state["report"] = report
 with st.sidebar:
-    sidebar.draw(plan, report)
+    controls.draw(plan, report)
 page.run()

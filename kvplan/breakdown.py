@@ -163,9 +163,9 @@ def _state_reason(group: GroupLayout, setting: Setting) -> str:
 
 def _padding(groups: list[GroupLayout], shape: Layout) -> str:
     """What a block of this group leaves unused, as every block id costs as much as the largest group's."""
-    own = min(max(group.stage_bytes) for group in groups)
+    own = sum(max(group.stage_bytes) for group in groups) / len(groups)
     unused = 1 - own / shape.bytes_per_block
-    return f"; blocks are padded to those of the largest group, {unused:.0%} unused" if unused > 0.005 else ""
+    return f"; a block costs as much as the largest group's, {unused:.0%} of it unused" if unused > 0.005 else ""
 
 
 def layer_summary(groups: Iterable[LayerGroup]) -> str:
@@ -203,7 +203,6 @@ def table(costs: Iterable[GroupCost]) -> list[dict]:
             "Blocks/request": cost.blocks,
             "Held, MiB": cost.bytes_held / MIB,
             "Booked, MiB": cost.bytes_booked / MIB,
-            "Why": cost.reason,
         }
         for cost in costs
     ]
@@ -218,15 +217,16 @@ def cost_sentence(cost: RequestCost) -> str:
     return f"At this context a request books {fixed}{f' and {slope}' if cost.bytes_per_token else ''}."
 
 
-def remarks(setting: Setting, shape: Layout, tokens: int, longer_tokens: int) -> tuple[str, ...]:
+def remarks(setting: Setting, shape: Layout, tokens: int, longer_tokens: int, older_tokens: int) -> tuple[str, ...]:
     """Why the printed token line of a model with several kinds of layer is no property of the pool alone: `tokens` it
-    prints at the plan's context, `longer_tokens` at twice of it."""
+    prints at the plan's context, `longer_tokens` at twice it, and `older_tokens` engines before spring 2026."""
     if all(group.spec.kind == "growing" for group in shape.groups):
         return ()
     context = setting.plan.context
     found = [
         "The token line is concurrency × context. Part of a request's cost does not grow with its length, so the same "
-        f"pool prints {count(tokens)} tokens at a context of {count(context)}, and {count(longer_tokens)} at twice it."
+        f"pool prints {count(tokens)} tokens at a context of {count(context)}, and {count(longer_tokens)} at twice it. "
+        f"Engines before spring 2026 printed {count(older_tokens)}, an equal share of the blocks for each table."
     ]
     heights = {group.layers for group in shape.groups}
     if len(heights) > 1:

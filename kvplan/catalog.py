@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
@@ -27,10 +26,19 @@ from kvplan.engine_facts import (
     scheduler_defaults,
 )
 from kvplan.lengths import Lengths
+from kvplan.overrides import weight_bytes, with_groups, with_overrides
 from kvplan.plan import DEFAULTS, Plan, ReadyPlan
-from kvplan.specs import GpuSpec, LayerGroup, ModelSpec, Source, WorkloadSpec, expanded, problem_lines, runs, shorten
+from kvplan.specs import (
+    ATTENTION_KINDS,
+    GpuSpec,
+    ModelSpec,
+    Source,
+    WorkloadSpec,
+    problem_lines,
+    shorten,
+)
 from kvplan.texts import groups_from_text, spec_from_text, table_from_text
-from kvplan.units import DTYPES, GIB, whole_bytes
+from kvplan.units import GIB, whole_bytes
 
 Kind = Literal["model", "gpu", "workload", "plan"]
 SPECS = {"model": ModelSpec, "gpu": GpuSpec, "workload": WorkloadSpec, "plan": ReadyPlan}
@@ -148,7 +156,7 @@ def resolve(plan: Plan, model: ModelSpec | None = None) -> Setting:
     base, notes = _base_model(plan, model)
     gpu = load_preset(plan.gpu, "gpu")
     workload, workload_notes = _workload(plan)
-    spec, override_notes = _overridden(base, plan)
+    spec, override_notes = with_overrides(base, plan)
 
     model_dtype = "bf16" if base.dtype == "fp32" else base.dtype
     kv_dtype = _cache_dtype(plan, base, gpu, model_dtype)
@@ -165,7 +173,7 @@ def resolve(plan: Plan, model: ModelSpec | None = None) -> Setting:
         workload=workload,
         lengths=_family(plan) if workload is None else _observed(workload.table, workload.samples),
         total_bytes=total_bytes,
-        weight_bytes=_weight_bytes(plan, base, spec),
+        weight_bytes=weight_bytes(plan, base, spec),
         activation_bytes=whole_bytes(_given(plan.activation_gib, estimate_gib["activation"])),
         workspace_bytes=whole_bytes(_given(plan.workspace_gib, estimate_gib["workspace"])),
         utilization=_given(plan.gpu_memory_utilization, GPU_MEMORY_UTILIZATION),
@@ -208,11 +216,6 @@ def concrete(setting: Setting) -> dict:
     }
 
 
-def layer_total(spec: ModelSpec) -> int:
-    """All layers of a model, those without a cache too."""
-    return sum(group.layers for group in spec.groups)
-
-
 def _base_model(plan: Plan, model: ModelSpec | None) -> tuple[ModelSpec, list[str]]:
     """The model a plan speaks of: handed over, carried in `spec`, or the preset with its own groups or the plan's."""
     if model is not None:
@@ -223,64 +226,7 @@ def _base_model(plan: Plan, model: ModelSpec | None) -> tuple[ModelSpec, list[st
     preset = load_preset(plan.model, "model")
     if plan.groups is None:
         return preset, []
-    groups = groups_from_text(plan.groups)
-    changed = preset.model_copy(update={"groups": groups, "notes": ()})
-    heads, notes = _query_heads(preset, groups)
-    scaled = {
-        name: value and value * layer_total(changed) // layer_total(preset)
-        for name, value in {"parameters": preset.parameters, "weight_bytes": preset.weight_bytes}.items()
-    }
-    return changed.model_copy(update={"num_attention_heads": heads, **scaled}), notes
-
-
-def _overridden(base: ModelSpec, plan: Plan) -> tuple[ModelSpec, list[str]]:
-    """The model with the plan's layers, kv_heads and head_dim in its growing full-attention layers."""
-    names = [name for name in ("layers", "kv_heads", "head_dim") if getattr(plan, name) is not None]
-    shapes = {group.model_copy(update={"layers": 1}) for group in base.groups if group.kind == "full"}
-    if not names:
-        return base, []
-    if len(shapes) != 1:
-        return base, [f"{name}: ignored, {base.name} has no full-attention layers of one shape" for name in names]
-    (shape,) = shapes
-    values = {name: getattr(plan, name) for name in names if name != "layers"}
-    if "head_dim" in values:
-        values["value_head_dim"] = values["head_dim"]
-    full = shape.model_copy(update=values)
-    layers = [full if layer.kind == "full" else layer for layer in expanded(base.groups)]
-    if plan.layers is not None:
-        layers = _respread(full, plan.layers, [layer for layer in layers if layer.kind != "full"])
-    heads, notes = _query_heads(base, (full,))
-    return base.model_copy(update={"groups": runs(layers), "num_attention_heads": heads}), notes
-
-
-def _respread(full: LayerGroup, number: int, others: list[LayerGroup]) -> list[LayerGroup]:
-    """`number` full layers spread evenly among the others, the last of all being full as families have it."""
-    total = number + len(others)
-    ends = {(index + 1) * total // number - 1 for index in range(number)}
-    rest = iter(others)
-    return [full if index in ends else next(rest) for index in range(total)]
-
-
-def _query_heads(base: ModelSpec, groups: Iterable[LayerGroup]) -> tuple[int | None, list[str]]:
-    """Query heads come in whole groups for each KV head; where they cannot, the model is one we know no heads of."""
-    heads = base.num_attention_heads
-    odd = [group.kv_heads for group in groups if group.kv_heads and heads and heads % group.kv_heads]
-    if not odd:
-        return heads, []
-    return None, [
-        f"kv_heads: {odd[0]} do not divide the {heads} query heads of {base.name}; "
-        "the check of query heads against tp is left out"
-    ]
-
-
-def _weight_bytes(plan: Plan, base: ModelSpec, spec: ModelSpec) -> int:
-    """Weights of the whole model; they scale with its layers and with `weight_dtype` unless given."""
-    if plan.weights_gib is not None:
-        return whole_bytes(plan.weights_gib)
-    released = base.weight_bytes or 0
-    if plan.weight_dtype is not None and base.parameters is not None:
-        released = base.parameters * DTYPES[plan.weight_dtype].bits // 8
-    return round(released * Fraction(layer_total(spec), layer_total(base)))
+    return with_groups(preset, groups_from_text(plan.groups))
 
 
 def _cache_dtype(plan: Plan, base: ModelSpec, gpu: GpuSpec, model_dtype: str) -> str:
@@ -348,6 +294,8 @@ def _notes(plan: Plan, base: ModelSpec, gpu: GpuSpec, kv_dtype: str) -> Iterable
         yield f"kv_dtype: {kv_dtype} is a plain width; {ENGINE_VERSION} has no cache format for it"
     if plan.v_dtype is not None and plan.v_dtype != kv_dtype:
         yield f"v_dtype: {plan.v_dtype} beside {kv_dtype} keys is a plain width; {ENGINE_VERSION} stores both alike"
+    if plan.v_dtype is not None and not any(group.kind in ATTENTION_KINDS for group in base.groups):
+        yield f"v_dtype: ignored, {base.name} stores no values of their own"
     if plan.block_size is not None and plan.block_size % BLOCK_SIZE_MULTIPLE:
         yield (
             f"block_size: {plan.block_size} is no multiple of {BLOCK_SIZE_MULTIPLE}; "
@@ -355,6 +303,8 @@ def _notes(plan: Plan, base: ModelSpec, gpu: GpuSpec, kv_dtype: str) -> Iterable
         )
     if gpu.compute_capability not in CHECKED_DEVICES:
         yield f"gpu: {gpu.name} was not checked against the engine"
+    if base.weight_bytes is None and plan.weights_gib is None:
+        yield f"weights_gib: the weights of {base.name} cannot be counted from its config; they are 0 until set"
     if plan.weight_dtype is not None and base.parameters is None:
         yield "weight_dtype: ignored, the parameters of this model are not counted"
     if plan.workload != "auto" or plan.table is not None:

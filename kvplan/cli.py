@@ -10,12 +10,16 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from kvplan import catalog, verdict
+from kvplan.breakdown import KIND_NAMES
+from kvplan.hf_config import model_from_hf_config
 from kvplan.links import decode_link, encode_link
 from kvplan.plan import Plan, from_text
 from kvplan.report import Report, evaluate
 from kvplan.specs import shorten
+from kvplan.texts import spec_text
 from kvplan.units import binary, count, gib, percent
 from kvplan.version import VERSION
 
@@ -73,6 +77,7 @@ def _parser() -> argparse.ArgumentParser:
 def _add_plan_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--preset", metavar="NAME", help="start from a ready plan")
     command.add_argument("--link", metavar="URL", help="start from a shared link")
+    command.add_argument("--hf-config", metavar="FILE", help="take the model from a config.json instead of a preset")
     command.add_argument(
         "--set", metavar="FIELD=VALUE", action="append", default=[], help="set one field of the plan; may be repeated"
     )
@@ -104,7 +109,7 @@ def _presets(options: argparse.Namespace) -> None:
 
 
 def _plan(options: argparse.Namespace) -> Plan:
-    """The plan that --preset or --link names, with --set on top."""
+    """The plan that --preset or --link names, with the model of --hf-config and --set on top."""
     if options.preset is not None and options.link is not None:
         raise BadInput("--preset and --link: only one of them can be given")
     base = Plan()
@@ -117,10 +122,21 @@ def _plan(options: argparse.Namespace) -> Plan:
         base, notes = decode_link(options.link)
         for note in notes:
             print(f"kvplan: ignored from the link: {note}", file=sys.stderr)
+    if options.hf_config is not None:
+        base = base.model_copy(update={"spec": _packed_model(Path(options.hf_config))})
     plan, dropped = from_text(dict(_assignment(text) for text in options.set), base)
     if dropped:
         raise BadInput("; ".join(f"{shorten(name)}: {reason}" for name, reason in dropped.items()))
     return plan
+
+
+def _packed_model(path: Path) -> str:
+    try:
+        return spec_text(model_from_hf_config(path))
+    except OSError as error:
+        raise BadInput(f"--hf-config: {shorten(str(path))} cannot be read, {error.strerror}") from None
+    except ValueError as error:
+        raise BadInput(f"--hf-config: {error}") from None
 
 
 def _assignment(text: str) -> tuple[str, str]:
@@ -141,12 +157,23 @@ def _evaluated(plan: Plan) -> Report:
 def _as_text(report: Report) -> str:
     answer = verdict.ceiling(report)
     rows = [f"  {name:<20} {value:>12}  {what}" for name, value, what in _rows(report)]
+    rows += [""] + [f"  {line}" for line in _breakdown_lines(report)] if len(report.breakdown) > 1 else []
     notes = [f"note: {note}" for note in report.notes]
     sources = [
         f"source: {name}: {source.text}{f' ({source.mark})' if source.mark else ''}"
         for name, source in report.sources.items()
     ]
     return "\n".join([verdict.plain(answer.sentence), verdict.plain(answer.reason), "", *rows, "", *notes, *sources])
+
+
+def _breakdown_lines(report: Report) -> list[str]:
+    """Held and booked by kind of layer, where there are several."""
+    lines = [
+        f"{KIND_NAMES[cost.kind]} × {cost.layers}: held {gib(cost.bytes_held, 3)}, booked {gib(cost.bytes_booked, 3)} "
+        f"in {count(cost.blocks)} blocks. {cost.reason}"
+        for cost in report.breakdown
+    ]
+    return [*lines, *report.remarks]
 
 
 def _rows(report: Report) -> list[tuple[str, str, str]]:

@@ -179,6 +179,12 @@ def capacity(layout: Layout, context, available_bytes, in_flight) -> Capacity:
     )
 
 
+def older_token_line(layout: Layout, num_blocks: int) -> int:
+    """The token line as engines before spring 2026 printed it: an equal share of the blocks for each group, times the
+    smallest block. For one group it is num_blocks x block size; for hybrids it says little, but logs carry it."""
+    return num_blocks // len(layout.groups) * min(group.block_tokens for group in layout.groups)
+
+
 def start_check(layout: Layout, setting: Setting, context: int, available_bytes: int) -> StartCheck:
     """Whether one request of `context` starts: each stage needs its blocks beside the null block."""
     per_request = blocks_per_request(layout, context, in_flight_tokens(setting, context))
@@ -232,7 +238,8 @@ def _aligned(setting: Setting, block_size: int, state_page: int) -> tuple[int, i
 def _cut(store: Store, setting: Setting, block_size: int, hybrid_page: int) -> CacheSpec:
     """One store in blocks; a state takes a page of its own, or the attention's in a hybrid."""
     if store.kind == "state":
-        page = max(hybrid_page, ceil_div(store.bits, 8))
+        # A tp that does not divide the state is refused, but has an answer here too.
+        page = max(hybrid_page, ceil_div(store.bits, 8), 1)
         return CacheSpec("state", store.part, block_size, page, fixed_blocks=_state_blocks(setting, store.part))
     page = ceil_div(block_size * store.bits, 8)
     dcp = setting.plan.dcp if store.kind == "growing" else 1

@@ -1,28 +1,46 @@
 """Report and curves -> plotly figures, for the dashboard, for notebooks and for files.
 
-Shared rules: no legend (each line is named at its end), one colour a concept, fixed ranges and margins so that nothing
-but the data moves, labels placed clear of the curves, values on hover as "what / value at x".
+Shared rules: each line is named at its end, one colour a concept, fixed ranges so that nothing but the data moves,
+values on hover as "what / value at x".
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from math import log2, log10
+from collections.abc import Sequence
+from math import log10
 
 import numpy as np
 import plotly.graph_objects as go
 
 from kvplan import palette as colours
 from kvplan.curves import CeilingCurve, Comparison, UtilisationCurve, WasteCurve
+from kvplan.drawing import (
+    FONT_SIZE,
+    HEIGHT,
+    HOVER,
+    MARGIN,
+    Drawing,
+    Line,
+    blank,
+    draw_line,
+    draw_plan,
+    fill_between,
+    line_name,
+    linear_axis,
+    log_axis,
+    name_along,
+    note,
+    place,
+    powers,
+    region,
+    vertical,
+    write,
+)
 from kvplan.labels import Canvas, Side, spread
 from kvplan.palette import LIGHT, Palette
 from kvplan.report import Report
 from kvplan.units import GIB, count, gib, percent, short_tokens
 
-HEIGHT = 420
-FONT_SIZE, LABEL_SIZE, NOTE_SIZE = 12, 14, 11
-MARGIN = {"l": 56, "r": 20, "t": 10, "b": 46, "pad": 0}
 NOMINAL_WIDTH = 560
 LINE_SPACING = 17
 LABEL_BAND = 0.233
@@ -30,48 +48,6 @@ LABEL_BAND = 0.233
 band holds the names of the lines."""
 LARGEST_CUT_POOL = 48
 """Up to this many sequences are drawn one by one in the pool; above, they would be lines without space between."""
-
-
-@dataclass(frozen=True)
-class Line:
-    """One curve of a chart: its name at the end, its look, and what hovering says before the value."""
-
-    name: str
-    x: np.ndarray
-    y: np.ndarray
-    hover: Sequence[str]
-    colour: str
-    width: float = 1.6
-    dash: str = "solid"
-    bold: bool = False
-
-
-@dataclass
-class Drawing:
-    """What a figure is made of, gathered as plain data: plotly checks a figure whole in a fraction of the time it takes
-    to check it again after each part."""
-
-    layout: dict
-    data: list[dict] = field(default_factory=list)
-    shapes: list[dict] = field(default_factory=list)
-    annotations: list[dict] = field(default_factory=list)
-
-    def scatter(self, **parts) -> None:
-        self.data.append({"type": "scatter", **parts})
-
-    def bar(self, **parts) -> None:
-        self.data.append({"type": "bar", **parts})
-
-    def shape(self, **parts) -> None:
-        self.shapes.append(parts)
-
-    def annotation(self, **parts) -> None:
-        self.annotations.append(parts)
-
-    def figure(self) -> go.Figure:
-        return go.Figure(
-            {"data": self.data, "layout": self.layout | {"shapes": self.shapes, "annotations": self.annotations}}
-        ).update_layout(template="none")
 
 
 def ceiling_figure(
@@ -88,22 +64,22 @@ def ceiling_figure(
     y_range = (log10(0.5), log10(top))
     canvas = Canvas(NOMINAL_WIDTH, HEIGHT - MARGIN["t"] - MARGIN["b"], x_range, y_range)
 
-    drawing = _drawing(palette)
-    _log_axis(
+    drawing = blank(palette)
+    log_axis(
         drawing,
         "xaxis",
         "Context, tokens per sequence",
-        _powers(curve.contexts[0], curve.contexts[-1], short_tokens),
+        powers(curve.contexts[0], curve.contexts[-1], short_tokens),
         x_range,
     )
-    _log_axis(drawing, "yaxis", "Sequences that fit", {4**k: count(4**k) for k in range(11) if 4**k < top}, y_range)
-    _region(drawing, x0=longest, x1=10 ** x_range[1], y0=0, y1=1, yref="paper")
-    _region(drawing, x0=0, x1=1, xref="paper", y0=0.5, y1=1)
-    _note(drawing, palette, f"model max<br>{short_tokens(longest)}", log10(longest), y_range[0])
-    _note(drawing, palette, "not one fits", x_range[0], y_range[0])
+    log_axis(drawing, "yaxis", "Sequences that fit", {4**k: count(4**k) for k in range(11) if 4**k < top}, y_range)
+    region(drawing, x0=longest, x1=10 ** x_range[1], y0=0, y1=1, yref="paper")
+    region(drawing, x0=0, x1=1, xref="paper", y0=0.5, y1=1)
+    note(drawing, palette, f"model max<br>{short_tokens(longest)}", log10(longest), y_range[0])
+    note(drawing, palette, "not one fits", x_range[0], y_range[0])
     lines = _ceiling_lines(curve, shown, palette)
     for line in lines:
-        _draw(drawing, line, canvas)
+        draw_line(drawing, line, canvas)
     limited = _draw_sequence_limit(drawing, report, canvas, palette)
     _name_line_ends(drawing, lines, canvas, last=curve.contexts[-1])
     _draw_ceiling_plan(drawing, report, canvas, palette)
@@ -129,11 +105,11 @@ def memory_figure(report: Report, palette: Palette = LIGHT) -> go.Figure:
     over = used > memory.total_bytes
     top = memory.total_bytes / GIB if not over else used / GIB * 1.03
 
-    drawing = _drawing(palette, left=46)
+    drawing = blank(palette, left=46)
     drawing.layout |= {"barmode": "stack", "bargap": 0}
     drawing.layout["xaxis"] |= {"visible": False, "range": [0, 1]}
     drawing.layout["yaxis"]["showgrid"] = False
-    _linear_axis(drawing, "GiB", [0, top])
+    linear_axis(drawing, "GiB", [0, top])
     for name, size, fill, _, words in parts:
         if size:
             _bar(drawing, palette, name, size, fill, words, hatched=name == "Left free")
@@ -171,21 +147,21 @@ def utilisation_figure(report: Report, curve: UtilisationCurve, palette: Palette
     )
     continuous = line("continuous", "Continuous", ones, palette.held, width=2.5, bold=True)
 
-    drawing = _drawing(palette, top=24)
-    _log_axis(drawing, "xaxis", "Batch, sequences", _powers(1, curve.batches[-1]), x_range)
-    _linear_axis(drawing, "Slot-steps used", y_range, {0.25 * k: f"{25 * k}%" if k else "0" for k in range(5)})
-    _fill_between(drawing, curve.batches, ones, curve.static, colours.IDLE_FILL)
-    points = {each.name: _draw(drawing, each, canvas, log_y=False) for each in (exponential, static, continuous)}
+    drawing = blank(palette, top=24)
+    log_axis(drawing, "xaxis", "Batch, sequences", powers(1, curve.batches[-1]), x_range)
+    linear_axis(drawing, "Slot-steps used", y_range, {0.25 * k: f"{25 * k}%" if k else "0" for k in range(5)})
+    fill_between(drawing, curve.batches, ones, curve.static, colours.IDLE_FILL)
+    points = {each.name: draw_line(drawing, each, canvas, log_y=False) for each in (exponential, static, continuous)}
 
-    _text(drawing, "<b>continuous</b>", end, 1, palette.held, Side(-1, 1, 4))
+    write(drawing, "<b>continuous</b>", end, 1, palette.held, Side(-1, 1, 4))
     if curve.static[-1] < 0.9:
-        _text(drawing, "<b>slots idle</b>", end, 0.5 + max(curve.static[-1], 0.4) / 2, palette.wasted, Side(-1, 0, 6))
-    _draw_plan(
+        write(drawing, "<b>slots idle</b>", end, 0.5 + max(curve.static[-1], 0.4) / 2, palette.wasted, Side(-1, 0, 6))
+    draw_plan(
         drawing, canvas, palette, x=found.batch, y=found.static_utilisation, height=found.static_utilisation,
         value=percent(found.static_utilisation), where=count(found.batch), what="used at batch",
     )  # fmt: skip
-    _name_along(drawing, static, canvas, points[static.name])
-    _name_along(drawing, exponential, canvas, points[exponential.name], shown="1/HB", first=0.6, last=0.98)
+    name_along(drawing, static, canvas, points[static.name])
+    name_along(drawing, exponential, canvas, points[exponential.name], shown="1/HB", first=0.6, last=0.98)
     return drawing.figure()
 
 
@@ -214,18 +190,18 @@ def waste_figure(report: Report, curve: WasteCurve, unit: str = "share", palette
     x_range = (-0.02, log10(curve.block_sizes[-1]) + 0.03)
     canvas = Canvas(NOMINAL_WIDTH, HEIGHT - MARGIN["t"] - MARGIN["b"], x_range, y_range)
 
-    drawing = _drawing(palette)
-    _log_axis(drawing, "xaxis", "Block size, tokens", _powers(1, curve.block_sizes[-1]), x_range)
-    _log_axis(drawing, "yaxis", title, ticks, y_range)
+    drawing = blank(palette)
+    log_axis(drawing, "xaxis", "Block size, tokens", powers(1, curve.block_sizes[-1]), x_range)
+    log_axis(drawing, "yaxis", title, ticks, y_range)
     lines = _waste_lines(curve, wasted, half, contiguous, words, palette)
-    points = [_draw(drawing, line, canvas) for line in lines]
+    points = [draw_line(drawing, line, canvas) for line in lines]
     if own > 0:
-        _draw_plan(
+        draw_plan(
             drawing, canvas, palette, x=found.block_size, y=own, height=log10(own),
             value=words(own), where=count(found.block_size), what="wasted at block",
         )  # fmt: skip
     for line, drawn in zip(lines, points, strict=True):
-        _name_along(drawing, line, canvas, drawn)
+        name_along(drawing, line, canvas, drawn)
     return drawing.figure()
 
 
@@ -262,11 +238,11 @@ def _name_line_ends(drawing: Drawing, lines: Sequence[Line], canvas: Canvas, las
     for line, height in zip(reaching, spread(heights, LINE_SPACING, 34, canvas.height - 8), strict=True):
         end = np.array([canvas.pixels(log10(last), 0)[0, 0], height])
         canvas.take(end, Side(1, 0, 8), line.name, FONT_SIZE)
-        _text(drawing, _line_name(line), *canvas.values(end), line.colour, Side(1, 0, 8))
+        write(drawing, line_name(line), *canvas.values(end), line.colour, Side(1, 0, 8))
     for line in lines:
         if line not in reaching:
             end = canvas.pixels(log10(line.x[-1]), log10(line.y[-1]))
-            _place(drawing, canvas, end, line.name, line.colour, FONT_SIZE, bold=line.bold)
+            place(drawing, canvas, end, line.name, line.colour, FONT_SIZE, bold=line.bold)
 
 
 def _draw_sequence_limit(drawing: Drawing, report: Report, canvas: Canvas, palette: Palette) -> bool:
@@ -286,17 +262,17 @@ def _name_sequence_limit(drawing: Drawing, report: Report, canvas: Canvas, palet
     name = f"max_num_seqs {count(report.capacity.max_num_seqs)}"
     height = float(canvas.pixels(0, log10(report.capacity.max_num_seqs))[0, 1])
     point, side = canvas.place_along(height, name, FONT_SIZE)
-    _text(drawing, name, *canvas.values(point), palette.limit, side)
+    write(drawing, name, *canvas.values(point), palette.limit, side)
 
 
 def _draw_ceiling_plan(drawing: Drawing, report: Report, canvas: Canvas, palette: Palette) -> None:
     """The plan's dot on the ceiling, and the hollow one on what it could be on demand."""
     capacity, context = report.capacity, report.plan.context
     if capacity.batch_ceiling < 1:
-        _vertical(drawing, context, palette)
+        vertical(drawing, context, palette)
         return
     y = capacity.memory_quotient if capacity.binding == "memory" else capacity.batch_ceiling
-    _draw_plan(
+    draw_plan(
         drawing, canvas, palette, x=context, y=y, height=log10(y),
         value=count(capacity.batch_ceiling), where=short_tokens(context), what="sequences at",
     )  # fmt: skip
@@ -306,10 +282,10 @@ def _draw_ceiling_plan(drawing: Drawing, report: Report, canvas: Canvas, palette
             x=[context], y=[mean], mode="markers", cliponaxis=False, showlegend=False,
             marker={"size": 10, "color": palette.page, "line": {"color": palette.held, "width": 2.5}},
             hovertext=[f"<b>On demand, mean</b><br>{count(mean)} sequences at {count(context)} tokens"],
-            hovertemplate="%{hovertext}<extra></extra>",
+            hovertemplate=HOVER,
         )  # fmt: skip
         point = canvas.pixels(log10(context), log10(mean))
-        _place(drawing, canvas, point, f"{count(mean)} on average", palette.held, FONT_SIZE, bold=True)
+        place(drawing, canvas, point, f"{count(mean)} on average", palette.held, FONT_SIZE, bold=True)
 
 
 def _waste_lines(curve: WasteCurve, wasted, half, contiguous: float, words, palette: Palette) -> list[Line]:
@@ -333,54 +309,6 @@ def _waste_lines(curve: WasteCurve, wasted, half, contiguous: float, words, pale
         line("paged, wasted", wasted, "Paged", palette.wasted, width=3, bold=True),
     ]
     return [each for each in lines if each.x.size]
-
-
-def _draw_plan(
-    drawing: Drawing,
-    canvas: Canvas,
-    palette: Palette,
-    *,
-    x: float,
-    y: float,
-    height: float,
-    value: str,
-    where: str,
-    what: str,
-) -> None:
-    """The plan: a dot in ink with a ring in the page's colour, a dotted line through its x, and "value at x" beside it.
-
-    `height` is y as the axis counts it, log10 on a log axis.
-    """
-    _vertical(drawing, x, palette)
-    drawing.scatter(
-        x=[x], y=[y], mode="markers", cliponaxis=False, showlegend=False,
-        marker={"size": 13, "color": palette.ink, "line": {"color": palette.page, "width": 2.5}},
-        hovertext=[f"<b>This plan</b><br>{value} {what} {where}"], hovertemplate="%{hovertext}<extra></extra>",
-    )  # fmt: skip
-    point = canvas.pixels(log10(x), height)
-    _place(drawing, canvas, point, f"{value} at {where}", palette.ink, LABEL_SIZE, bold=True)
-    canvas.add_curve([log10(x), log10(x)], canvas.y_range)
-
-
-def _name_along(
-    drawing: Drawing,
-    line: Line,
-    canvas: Canvas,
-    points: np.ndarray,
-    shown: str | None = None,
-    first: float = 0.4,
-    last: float = 0.9,
-) -> None:
-    """A line's name beside it, somewhere between two shares of its length; `shown` is how the name looks when drawn."""
-    some = [points[int(index)] for index in np.linspace((len(points) - 1) * first, (len(points) - 1) * last, 8)]
-    point, side = canvas.place(some, shown or line.name, FONT_SIZE)
-    _text(drawing, _line_name(line), *canvas.values(point), line.colour, side)
-
-
-def _place(drawing: Drawing, canvas: Canvas, point: np.ndarray, text: str, colour: str, size: int, bold: bool) -> None:
-    """A label beside a point, where it covers nothing."""
-    spot, side = canvas.place(list(point), text, size)
-    _text(drawing, f"<b>{text}</b>" if bold else text, *canvas.values(spot), colour, side, size)
 
 
 def _tokens(value: float) -> str:
@@ -431,7 +359,7 @@ def _bar(drawing: Drawing, palette: Palette, name: str, size: int, fill: str, wo
         marker["pattern"] = {"shape": "/", "fgcolor": colours.GRID, "size": 8}
     drawing.bar(
         x=[BAR / 2], y=[size / GIB], width=BAR, marker=marker, showlegend=False,
-        hovertext=[f"<b>{name}</b><br>" + "<br>".join(words)], hovertemplate="%{hovertext}<extra></extra>",
+        hovertext=[f"<b>{name}</b><br>" + "<br>".join(words)], hovertemplate=HOVER,
     )  # fmt: skip
 
 
@@ -452,113 +380,4 @@ def _stack_labels(drawing: Drawing, labels: list, top: float) -> None:
         middle = max(value / top * height, edge + block / 2)
         edge = middle + block / 2 + 4
         value = min(middle, height - block / 2) / height * top
-        _text(drawing, "<br>".join(words), BAR + 0.05, value, colour, Side(1, 0, 0))
-
-
-def _drawing(palette: Palette, top: int = MARGIN["t"], left: int = MARGIN["l"]) -> Drawing:
-    """An empty drawing in the house style: no legend, no title, fixed margins, thin grid, quiet ticks."""
-    axis = {
-        "fixedrange": True,
-        "automargin": False,
-        "gridcolor": colours.GRID,
-        "gridwidth": 1,
-        "zeroline": False,
-        "showline": False,
-        "ticklabelstandoff": 4,
-        "tickfont": {"color": palette.muted, "size": FONT_SIZE},
-        "minor": {"showgrid": False},
-    }
-    title = {"font": {"color": palette.muted, "size": FONT_SIZE}, "standoff": 8}
-    layout = {
-        "height": HEIGHT,
-        "margin": MARGIN | {"t": top, "l": left},
-        "showlegend": False,
-        "dragmode": False,
-        "hovermode": "closest",
-        "paper_bgcolor": "rgba(0,0,0,0)",
-        "plot_bgcolor": "rgba(0,0,0,0)",
-        "font": {"size": FONT_SIZE, "color": palette.muted, "family": '"Source Sans", "Source Sans 3", sans-serif'},
-        "hoverlabel": {
-            "bgcolor": palette.page,
-            "bordercolor": palette.border,
-            "font": {"color": palette.ink, "size": FONT_SIZE},
-            "align": "left",
-            "namelength": 0,
-        },
-        "xaxis": axis | {"showline": True, "linecolor": palette.reference, "title": dict(title)},
-        "yaxis": axis | {"title": dict(title)},
-    }
-    return Drawing(layout)
-
-
-def _log_axis(drawing: Drawing, name: str, title: str, ticks: dict[float, str], limits: tuple[float, float]) -> None:
-    axis = drawing.layout[name]
-    axis |= {"type": "log", "range": list(limits), "tickvals": list(ticks), "ticktext": list(ticks.values())}
-    axis["title"]["text"] = title
-
-
-def _linear_axis(drawing: Drawing, title: str, limits: Sequence[float], ticks: dict[float, str] | None = None) -> None:
-    axis = drawing.layout["yaxis"]
-    axis["range"] = list(limits)
-    axis["title"]["text"] = title
-    drawing.layout["xaxis"]["showgrid"] = False
-    if ticks:
-        axis |= {"tickvals": list(ticks), "ticktext": list(ticks.values())}
-
-
-def _powers(first: int, last: int, words: Callable[[int], str] = count) -> dict[int, str]:
-    """Ticks at powers of two within the range, at most eleven of them."""
-    powers = range(int(np.ceil(log2(first))), int(np.floor(log2(last))) + 1)
-    step = 1 + len(powers) // 12
-    return {2**power: words(2**power) for power in list(powers)[::step]}
-
-
-def _draw(drawing: Drawing, line: Line, canvas: Canvas, log_y: bool = True) -> np.ndarray:
-    """Draw a line whose x axis is a log one; returns its pixels on the canvas."""
-    drawing.scatter(
-        x=line.x, y=line.y, mode="lines", name=line.name, hovertext=line.hover, showlegend=False,
-        hovertemplate="%{hovertext}<extra></extra>", cliponaxis=not line.bold,
-        line={"color": line.colour, "width": line.width, "dash": line.dash},
-    )  # fmt: skip
-    return canvas.add_curve(np.log10(line.x), np.log10(line.y) if log_y else line.y)
-
-
-def _fill_between(drawing: Drawing, x: np.ndarray, upper: np.ndarray, lower: np.ndarray, fill: str) -> None:
-    drawing.scatter(
-        x=np.concatenate([x, x[::-1]]), y=np.concatenate([upper, lower[::-1]]), fill="toself", fillcolor=fill,
-        line_width=0, hoverinfo="skip", showlegend=False, mode="lines",
-    )  # fmt: skip
-
-
-def _region(drawing: Drawing, **corners) -> None:
-    drawing.shape(type="rect", fillcolor=colours.OUTSIDE_FILL, line_width=0, layer="below", **corners)
-
-
-def _vertical(drawing: Drawing, x: float, palette: Palette) -> None:
-    drawing.shape(
-        type="line", x0=x, x1=x, yref="paper", y0=0, y1=1, layer="between",
-        line={"color": palette.ink, "width": 1, "dash": "dot"},
-    )  # fmt: skip
-
-
-def _note(drawing: Drawing, palette: Palette, text: str, x: float, y: float) -> None:
-    drawing.annotation(
-        text=text, x=x, y=y, xshift=6, yshift=4, xanchor="left", yanchor="bottom", align="left",
-        showarrow=False, font={"size": NOTE_SIZE, "color": palette.muted},
-    )  # fmt: skip
-
-
-def _text(drawing: Drawing, text: str, x: float, y: float, colour: str, side: Side, size: int = FONT_SIZE) -> None:
-    """Words beside a point; on a log axis x and y are log10 values, as annotations have them."""
-    up = side.gap if side.right == 0 else max(side.gap - 4, 1)
-    drawing.annotation(
-        text=text, x=x, y=y, showarrow=False, align="left",
-        xanchor={1: "left", 0: "center", -1: "right"}[side.right],
-        yanchor={1: "bottom", 0: "middle", -1: "top"}[side.up],
-        xshift=side.right * side.gap, yshift=side.up * up,
-        font={"size": size, "color": colour},
-    )  # fmt: skip
-
-
-def _line_name(line: Line) -> str:
-    return f"<b>{line.name}</b>" if line.bold else line.name
+        write(drawing, "<br>".join(words), BAR + 0.05, value, colour, Side(1, 0, 0))

@@ -14,10 +14,13 @@ from pydantic import ValidationError
 
 from kvplan import hf_facts
 from kvplan.parameters import count_parameters
-from kvplan.specs import LayerGroup, LayerState, ModelSpec, Source, problem_lines, runs, shorten
+from kvplan.specs import SOURCED, LayerGroup, LayerState, ModelSpec, Source, problem_lines, runs, shorten, shown
 
 TEXT_MODELS = (("text_config",), ("llm_config",), ("thinker_config", "text_config"), ("language_config",))
 """Where multimodal wrappers keep the configuration of their text model."""
+MAX_LAYERS = MAX_HEADS = 4096
+MAX_WIDTH, MAX_WINDOW = 65_536, 2**24
+"""What a model can have; a config beyond is damaged."""
 STATE_ONLY_LENGTH = 1_048_576
 """The length given to a model that keeps nothing but states and names no longest length."""
 DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "half": "fp16", "float": "fp32"}
@@ -55,20 +58,24 @@ class Config:
                 return self.fields[key]
         return self.defaults.get(name, otherwise)
 
-    def count(self, name: str, otherwise: int | None = None, least: int = 1) -> int:
-        """A whole number of at least `least`."""
+    def count(self, name: str, otherwise: int | None = None, least: int = 1, most: int = 2**32) -> int:
+        """A whole number from `least` to `most`."""
         value = self.get(name, otherwise)
         if value is None:
             raise ValueError(f"{name}: missing, and model_type {shorten(self.family) or 'none'} has no default for it")
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= 2**32:
-            raise ValueError(f"{name}: must be a whole number from {least}, got {shorten(repr(value))}")
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise ValueError(f"{name}: must be a whole number from {least} to {most:,}, got {shown(value)}")
         return value
+
+    def layers(self) -> int:
+        """The number of layers, within what a model can have."""
+        return self.count("num_hidden_layers", most=MAX_LAYERS)
 
     def listed(self, name: str, layers: int) -> list:
         """A list with an entry for every layer; entries behind the last layer belong to draft layers."""
         value = self.get(name)
         if not isinstance(value, list) or len(value) < layers:
-            raise ValueError(f"{name}: must list all {layers} layers, got {shorten(repr(value))}")
+            raise ValueError(f"{name}: must list all {layers} layers, got {shown(value)}")
         return value[:layers]
 
 
@@ -101,7 +108,7 @@ def _loaded(config) -> Mapping:
         except (ValueError, RecursionError) as error:
             raise ValueError(f"config: must be JSON, {shorten(str(error), 100)}") from None
     if not isinstance(config, Mapping):
-        raise ValueError(f"config: must be a JSON object, got {shorten(repr(config))}")
+        raise ValueError(f"config: must be a JSON object, got {shown(config)}")
     return config
 
 
@@ -122,24 +129,22 @@ def _refuse_encoders(config: Config) -> None:
     names = [name for name in architectures if isinstance(name, str)] if isinstance(architectures, list) else []
     for name in names:
         if "Encoder" in name or name.endswith(("ForMaskedLM", "ForSequenceClassification", "ForTokenClassification")):
-            raise ValueError(f"architectures: an encoder keeps no cache between tokens, got {shorten(repr(name))}")
+            raise ValueError(f"architectures: an encoder keeps no cache between tokens, got {shown(name)}")
     if config.family in ("bert", "roberta", "distilbert", "deberta", "electra", "xlm-roberta", "albert", "modernbert"):
         raise ValueError(f"model_type: an encoder keeps no cache between tokens, got {config.family!r}")
 
 
 def _layers(config: Config) -> list[LayerGroup]:
-    """Every layer in order: by the reader of the family's own key, else as plain attention."""
-    if config.family in hf_facts.SPECIAL_FAMILIES:
-        for key, reader in READERS.items():
-            if config.has(key) or config.family == key:
-                return reader(config)
+    """Every layer in order: by the family's own reader, else as plain attention."""
+    if config.family in READERS:
+        return READERS[config.family](config)
     if not _is_known(config):
         _refuse_what_is_not_plain(config)
     return _attention_layers(config)
 
 
 def _is_known(config: Config) -> bool:
-    return config.family in hf_facts.PLAIN_FAMILIES or config.family in hf_facts.SPECIAL_FAMILIES
+    return config.family in hf_facts.PLAIN_FAMILIES or config.family in READERS
 
 
 def _refuse_what_is_not_plain(config: Config) -> None:
@@ -163,10 +168,10 @@ def _keys(fields: Mapping) -> list[str]:
 
 def _attention_layers(config: Config) -> list[LayerGroup]:
     """Plain attention, with the sliding or chunked layers the config or its family names."""
-    layers = config.count("num_hidden_layers")
+    layers = config.layers()
     full = _attention(config)
     kinds = _attention_kinds(config, layers)
-    shared = config.count("num_kv_shared_layers", 0, least=0)
+    shared = config.count("num_kv_shared_layers", 0, least=0, most=layers - 1)
     found = []
     for index, kind in enumerate(kinds):
         if index >= layers - shared:
@@ -174,8 +179,8 @@ def _attention_layers(config: Config) -> list[LayerGroup]:
         elif kind == "full":
             found.append(_global_attention(config, full))
         else:
-            window = config.count("attention_chunk_size" if kind == "chunked" else "sliding_window")
-            found.append(full.model_copy(update={"kind": kind, "window": window}))
+            window = config.count("attention_chunk_size" if kind == "chunked" else "sliding_window", most=MAX_WINDOW)
+            found.append(_changed(full, kind=kind, window=window))
     return found
 
 
@@ -203,7 +208,7 @@ def _attention_kinds(config: Config, layers: int) -> list[str]:
         return ["full"] * layers
     raise ValueError(
         f"sliding_window: which layers of model_type {shorten(family) or 'none'} it holds for is not known, "
-        f"got {shorten(repr(config.get('sliding_window')))}"
+        f"got {shown(config.get('sliding_window'))}"
     )
 
 
@@ -214,26 +219,28 @@ def _named_kind(name) -> str:
         "sliding_attention": "sliding",
         "chunked_attention": "chunked",
     }
-    if name not in kinds:
-        raise ValueError(f"layer_types: must be one of {', '.join(kinds)} here, got {shorten(repr(name))}")
+    if not isinstance(name, str) or name not in kinds:
+        raise ValueError(f"layer_types: must be one of {', '.join(kinds)} here, got {shown(name)}")
     return kinds[name]
 
 
 def _attention(config: Config, prefix: str = "") -> LayerGroup:
     """One layer of full attention; `prefix` for the fields of the windowed layers where a family has others."""
     heads = config.count(f"{prefix}num_attention_heads")
-    head_dim = config.count(f"{prefix}head_dim", otherwise=_derived_head_dim(config, heads))
+    head_dim = _head_dim(config, heads, prefix)
     return LayerGroup(
         kind="full",
         kv_heads=_kv_heads(config, heads, prefix),
         head_dim=head_dim,
-        value_head_dim=config.count(f"{prefix}v_head_dim", otherwise=head_dim),
+        value_head_dim=config.count(f"{prefix}v_head_dim", otherwise=head_dim, most=MAX_WIDTH),
     )
 
 
-def _derived_head_dim(config: Config, heads: int) -> int | None:
-    hidden = config.get("hidden_size")
-    return hidden // heads if isinstance(hidden, int) and hidden >= heads else None
+def _head_dim(config: Config, heads: int, prefix: str = "") -> int:
+    """The width of a head: given, or an even share of the hidden size."""
+    if config.has(f"{prefix}head_dim"):
+        return config.count(f"{prefix}head_dim", most=MAX_WIDTH)
+    return config.count("hidden_size", least=heads) // heads
 
 
 def _kv_heads(config: Config, heads: int, prefix: str = "") -> int:
@@ -243,46 +250,49 @@ def _kv_heads(config: Config, heads: int, prefix: str = "") -> int:
     if config.family == "gpt_bigcode":
         return 1 if config.get("multi_query", True) else heads
     block = config.get("attn_config")
-    if isinstance(block, Mapping) and isinstance(block.get("kv_n_heads"), int):
-        return block["kv_n_heads"]
-    return config.count(f"{prefix}num_key_value_heads", otherwise=heads)
+    if isinstance(block, Mapping) and block.get("kv_n_heads") is not None:
+        return Config(block, config.outer).count("kv_n_heads", most=MAX_HEADS)
+    return config.count(f"{prefix}num_key_value_heads", otherwise=heads, most=MAX_HEADS)
 
 
 def _global_attention(config: Config, full: LayerGroup) -> LayerGroup:
     """The full layers of a family in which they are wider than the windowed ones (Gemma-4)."""
     if not config.has("global_head_dim"):
         return full
-    width = config.count("global_head_dim")
-    heads = config.count("num_global_key_value_heads", otherwise=full.kv_heads)
-    return full.model_copy(update={"kv_heads": heads, "head_dim": width, "value_head_dim": width})
+    width = config.count("global_head_dim", most=MAX_WIDTH)
+    heads = config.count("num_global_key_value_heads", otherwise=full.kv_heads, most=MAX_HEADS)
+    return _changed(full, kv_heads=heads, head_dim=width, value_head_dim=width)
 
 
 def _mla(config: Config) -> LayerGroup:
     """One latent vector a token for all heads, with the key of the indexer where there is one."""
     width = config.count("kv_lora_rank") + config.count("qk_rope_head_dim", otherwise=0, least=0)
-    return LayerGroup(kind="mla", kv_heads=1, head_dim=width, index_dim=config.count("index_head_dim", 0, least=0))
+    return LayerGroup(
+        kind="mla", kv_heads=1, head_dim=width, index_dim=config.count("index_head_dim", 0, least=0, most=MAX_WIDTH)
+    )
 
 
 def _mla_layers(config: Config) -> list[LayerGroup]:
-    layers, layer = config.count("num_hidden_layers"), _mla(config)
+    layers, layer = config.layers(), _mla(config)
     if not config.has("indexer_types"):
         return [layer] * layers
-    without = layer.model_copy(update={"index_dim": 0})
-    return [layer if name == "full" else without for name in config.listed("indexer_types", layers)]
+    without = _changed(layer, index_dim=0)
+    kinds = {"full": layer, "shared": without}
+    return [_pick(kinds, name, "indexer_types") for name in config.listed("indexer_types", layers)]
 
 
 def _compressed_layers(config: Config) -> list[LayerGroup]:
-    layers = config.count("num_hidden_layers")
+    layers = config.layers()
     ratios = config.listed("compress_ratios", layers)
     for ratio in ratios:
         if ratio not in (0, 4, 128):
-            raise ValueError(f"compress_ratios: must be 0, 4 or 128, got {shorten(repr(ratio))}")
+            raise ValueError(f"compress_ratios: must be 0, 4 or 128, got {shown(ratio)}")
     return [
         LayerGroup(
             kind="compressed",
             kv_heads=1,
-            head_dim=config.count("head_dim"),
-            window=config.count("sliding_window"),
+            head_dim=config.count("head_dim", most=MAX_WIDTH),
+            window=config.count("sliding_window", most=MAX_WINDOW),
             compress_ratio=ratio,
             index_dim=config.count("index_head_dim") if ratio == 4 else 0,
         )
@@ -294,7 +304,7 @@ def _kda_layers(config: Config) -> list[LayerGroup]:
     """Kimi Linear: layers of delta attention, counted from 1, among MLA."""
     block = config.get("linear_attn_config")
     if not isinstance(block, Mapping):
-        raise ValueError(f"linear_attn_config: must be an object, got {shorten(repr(block))}")
+        raise ValueError(f"linear_attn_config: must be an object, got {shown(block)}")
     linear = Config(block, config.outer)
     heads, width = linear.count("num_heads"), linear.count("head_dim")
     state = LayerState(
@@ -305,14 +315,14 @@ def _kda_layers(config: Config) -> list[LayerGroup]:
     )
     numbers = block.get("kda_layers")
     if not isinstance(numbers, list):
-        raise ValueError(f"linear_attn_config.kda_layers: must list layers, got {shorten(repr(numbers))}")
+        raise ValueError(f"linear_attn_config.kda_layers: must list layers, got {shown(numbers)}")
     kda, mla = LayerGroup(kind="kda", state=state), _mla(config)
-    return [kda if index + 1 in numbers else mla for index in range(config.count("num_hidden_layers"))]
+    return [kda if index + 1 in numbers else mla for index in range(config.layers())]
 
 
 def _gated_deltanet_layers(config: Config) -> list[LayerGroup]:
     """Qwen3-Next and Qwen3.5: gated DeltaNet with full attention in every n-th layer."""
-    layers = config.count("num_hidden_layers")
+    layers = config.layers()
     keys = config.count("linear_num_key_heads") * config.count("linear_key_head_dim")
     values = config.count("linear_num_value_heads") * config.count("linear_value_head_dim")
     state = LayerState(
@@ -345,7 +355,9 @@ def _nemotron_layers(config: Config) -> list[LayerGroup]:
     none, mamba, full = LayerGroup(kind="none"), LayerGroup(kind="mamba2", state=state), _attention(config)
     kinds = {"M": mamba, "*": full, "-": none, "E": none, "mamba": mamba, "attention": full, "moe": none, "mlp": none}
     if not isinstance(pattern, (str, list)) or not pattern:
-        raise ValueError(f"hybrid_override_pattern: must name every layer, got {shorten(repr(pattern))}")
+        raise ValueError(f"hybrid_override_pattern: must name every layer, got {shown(pattern)}")
+    if config.has("num_hidden_layers") and config.layers() != len(pattern):
+        raise ValueError(f"hybrid_override_pattern: must name all {config.layers()} layers, got {shown(pattern)}")
     return [_pick(kinds, name, "hybrid_override_pattern") for name in pattern]
 
 
@@ -361,7 +373,7 @@ def _granite_layers(config: Config) -> list[LayerGroup]:
         ),
     )
     kinds = {"mamba": LayerGroup(kind="mamba2", state=state), "attention": _attention(config)}
-    layers = config.count("num_hidden_layers")
+    layers = config.layers()
     return [_pick(kinds, name, "layer_types") for name in config.listed("layer_types", layers)]
 
 
@@ -378,7 +390,7 @@ def _falcon_h1_layers(config: Config) -> list[LayerGroup]:
             state=config.count("mamba_d_state"),
         ),
     )
-    return [_attention(config), LayerGroup(kind="mamba2", state=state)] * config.count("num_hidden_layers")
+    return [_attention(config), LayerGroup(kind="mamba2", state=state)] * config.layers()
 
 
 def _mamba2_sizes(*, heads: int, head_dim: int, groups: int, state: int) -> dict:
@@ -401,8 +413,9 @@ def _jamba_layers(config: Config) -> list[LayerGroup]:
         recurrent_elements=_expanded(config) * config.count("mamba_d_state"),
     )
     mamba, full = LayerGroup(kind="mamba1", state=state), _attention(config)
-    period, offset = config.count("attn_layer_period"), config.count("attn_layer_offset", least=0)
-    return [full if index % period == offset else mamba for index in range(config.count("num_hidden_layers"))]
+    period = config.count("attn_layer_period")
+    offset = config.count("attn_layer_offset", least=0, most=period - 1)
+    return [full if index % period == offset else mamba for index in range(config.layers())]
 
 
 def _mamba1_layers(config: Config) -> list[LayerGroup]:
@@ -413,12 +426,12 @@ def _mamba1_layers(config: Config) -> list[LayerGroup]:
         conv_channels=inner,
         recurrent_elements=inner * config.count("state_size"),
     )
-    return [LayerGroup(kind="mamba1", state=state)] * config.count("num_hidden_layers")
+    return [LayerGroup(kind="mamba1", state=state)] * config.layers()
 
 
 def _short_conv_layers(config: Config) -> list[LayerGroup]:
     """LFM2: short convolutions among attention."""
-    layers = config.count("num_hidden_layers")
+    layers = config.layers()
     channels = config.count("conv_dim", otherwise=config.count("hidden_size"))
     state = LayerState(conv_kernel=config.count("conv_L_cache"), conv_channels=channels)
     kinds = {"conv": LayerGroup(kind="short_conv", state=state), "full_attention": _attention(config)}
@@ -434,30 +447,32 @@ def _sparse_layers(config: Config) -> list[LayerGroup]:
     """MiniMax-M3: every layer stores all keys and values; sparse ones a key for their indexer beside them."""
     block = config.get("sparse_attention_config")
     if not isinstance(block, Mapping):
-        raise ValueError(f"sparse_attention_config: must be an object, got {shorten(repr(block))}")
+        raise ValueError(f"sparse_attention_config: must be an object, got {shown(block)}")
     sparse = Config(block, config.outer)
-    layers, full = config.count("num_hidden_layers"), _attention(config)
-    indexed = full.model_copy(update={"index_dim": sparse.count("sparse_index_dim")})
-    return [indexed if flag else full for flag in sparse.listed("sparse_attention_freq", layers)]
+    layers, full = config.layers(), _attention(config)
+    indexed = _changed(full, index_dim=sparse.count("sparse_index_dim", most=MAX_WIDTH))
+    kinds = {0: full, 1: indexed}
+    return [_pick(kinds, flag, "sparse_attention_freq") for flag in sparse.listed("sparse_attention_freq", layers)]
 
 
 def _two_shapes_layers(config: Config) -> list[LayerGroup]:
     """MiMo-V2: windowed layers (1) and full ones (0), each with heads of their own."""
-    layers, full = config.count("num_hidden_layers"), _attention(config)
+    layers, full = config.layers(), _attention(config)
     windowed = _attention(config, "swa_") if config.has("swa_num_attention_heads") else full
-    windowed = windowed.model_copy(update={"kind": "sliding", "window": config.count("sliding_window")})
-    return [windowed if flag else full for flag in config.listed("hybrid_layer_pattern", layers)]
+    windowed = _changed(windowed, kind="sliding", window=config.count("sliding_window", most=MAX_WINDOW))
+    kinds = {0: full, 1: windowed}
+    return [_pick(kinds, flag, "hybrid_layer_pattern") for flag in config.listed("hybrid_layer_pattern", layers)]
 
 
 def _block_layers(config: Config) -> list[LayerGroup]:
     """Nemotron-NAS: each layer with its own number of heads in a group, or without attention."""
     heads = config.count("num_attention_heads")
-    head_dim = config.count("head_dim", otherwise=_derived_head_dim(config, heads))
+    head_dim = _head_dim(config, heads)
     found = []
-    for block in config.listed("block_configs", config.count("num_hidden_layers")):
+    for block in config.listed("block_configs", config.layers()):
         attention = block.get("attention") if isinstance(block, Mapping) else None
         if not isinstance(attention, Mapping):
-            raise ValueError(f"block_configs: each needs an attention object, got {shorten(repr(block))}")
+            raise ValueError(f"block_configs: each needs an attention object, got {shown(block)}")
         if attention.get("no_op") or attention.get("replace_with_linear"):
             found.append(LayerGroup(kind="none"))
             continue
@@ -471,29 +486,32 @@ def _block_layers(config: Config) -> list[LayerGroup]:
 
 
 READERS: dict[str, Callable[[Config], list[LayerGroup]]] = {
-    "compress_ratios": _compressed_layers,
-    "linear_attn_config": _kda_layers,
-    "kv_lora_rank": _mla_layers,
-    "hybrid_override_pattern": _nemotron_layers,
-    "layers_block_type": _nemotron_layers,
-    "attn_layer_period": _jamba_layers,
-    "falcon_mamba": _mamba1_layers,
-    "mamba": _mamba1_layers,
+    **dict.fromkeys(("deepseek_v2", "deepseek_v3", "deepseek_v32", "glm_moe_dsa", "kimi_k2"), _mla_layers),
+    "deepseek_v4": _compressed_layers,
+    "kimi_linear": _kda_layers,
+    "nemotron_h": _nemotron_layers,
+    "nemotron-nas": _block_layers,
+    "jamba": _jamba_layers,
+    **dict.fromkeys(("falcon_mamba", "mamba"), _mamba1_layers),
     "falcon_h1": _falcon_h1_layers,
     "granitemoehybrid": _granite_layers,
-    "linear_num_value_heads": _gated_deltanet_layers,
-    "conv_L_cache": _short_conv_layers,
-    "sparse_attention_config": _sparse_layers,
-    "hybrid_layer_pattern": _two_shapes_layers,
-    "block_configs": _block_layers,
+    **dict.fromkeys(("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"), _gated_deltanet_layers),
+    **dict.fromkeys(("lfm2", "lfm2_moe"), _short_conv_layers),
+    "minimax_m3": _sparse_layers,
+    "mimo_v2_flash": _two_shapes_layers,
 }
-"""How layers are read, by the key (or the family) that tells; the first that matches."""
+"""Families with latent vectors, indexers, states or layers of several shapes, and how theirs are read."""
 
 
-def _pick(kinds: Mapping[str, LayerGroup], name, key: str) -> LayerGroup:
-    if not isinstance(name, str) or name not in kinds:
-        raise ValueError(f"{key}: must be one of {', '.join(kinds)}, got {shorten(repr(name))}")
+def _pick(kinds: Mapping[str | int, LayerGroup], name, key: str) -> LayerGroup:
+    if isinstance(name, bool) or not isinstance(name, (str, int)) or name not in kinds:
+        raise ValueError(f"{key}: must be one of {', '.join(map(str, kinds))}, got {shown(name)}")
     return kinds[name]
+
+
+def _changed(group: LayerGroup, **values) -> LayerGroup:
+    """The same layer but for some fields, checked like any other."""
+    return LayerGroup.model_validate(group.model_dump() | values)
 
 
 def _expanded(config: Config) -> int:
@@ -503,8 +521,8 @@ def _expanded(config: Config) -> int:
 def _dtype(value, key: str) -> str | None:
     if value is None or value == "auto":
         return None
-    if value not in DTYPES:
-        raise ValueError(f"{key}: must be one of {', '.join(DTYPES)}, got {shorten(repr(value))}")
+    if not isinstance(value, str) or value not in DTYPES:
+        raise ValueError(f"{key}: must be one of {', '.join(DTYPES)}, got {shown(value)}")
     return DTYPES[value]
 
 
@@ -523,7 +541,7 @@ def _spec(config: Config, layers: list[LayerGroup], id: str | None) -> ModelSpec
         model_type=str(config.outer.get("model_type") or "") or config.family or None,
         parameters=counted.total if counted else None,
         weight_bytes=counted.weight_bytes if counted else None,
-        dtype=_dtype(config.get("dtype") or config.get("torch_dtype") or _outer_dtype(config), "dtype") or "bf16",
+        dtype=_model_dtype(config) or "bf16",
         kv_cache_dtype=_cache_dtype(config),
         num_attention_heads=config.count("num_attention_heads") if config.has("num_attention_heads") else None,
         max_position_embeddings=config.count("max_position_embeddings", STATE_ONLY_LENGTH if stateful_only else None),
@@ -531,25 +549,24 @@ def _spec(config: Config, layers: list[LayerGroup], id: str | None) -> ModelSpec
         mtp_layers=_mtp_layers(config),
         num_experts=config.count("num_experts", 0, least=0),
         vision_heads=_vision_heads(config),
-        notes=tuple(_notes(config, counted)),
-        sources={
-            "groups": source,
-            "num_attention_heads": source,
-            "max_position_embeddings": source,
-            "parameters": counts,
-            "weight_bytes": released,
-        },
+        notes=tuple(_notes(config)),
+        sources=dict.fromkeys(SOURCED, source) | {"parameters": counts, "weight_bytes": released},
     )
 
 
 def _architecture(config: Config) -> str:
     names = config.outer.get("architectures") or config.fields.get("architectures")
     name = names[0] if isinstance(names, list) and names and isinstance(names[0], str) else config.family
-    return shorten(name or "unnamed model")
+    return "".join(sign for sign in shorten(name) if sign.isalnum() or sign in "_-.") or "unnamed model"
 
 
-def _outer_dtype(config: Config):
-    return config.outer.get("dtype") or config.outer.get("torch_dtype")
+def _model_dtype(config: Config) -> str | None:
+    """The dtype of the text model, else of the whole."""
+    for holder in (config.fields, config.outer):
+        for key in ("dtype", "torch_dtype"):
+            if holder.get(key) is not None:
+                return _dtype(holder[key], key)
+    return None
 
 
 def _cache_dtype(config: Config) -> str | None:
@@ -581,11 +598,8 @@ def _vision_heads(config: Config) -> int | None:
     return Config(vision, config.outer).count("num_attention_heads", otherwise=known)
 
 
-def _notes(config: Config, counted) -> list[str]:
-    notes = []
-    if not _is_known(config):
-        family = shorten(config.family) or "none"
-        notes.append(f"model_type: {family} is not known; it is read as plain attention, as no key speaks of more")
-    if counted is None:
-        notes.append("weights_gib: the weights of this architecture are not counted; they are 0 until set")
-    return notes
+def _notes(config: Config) -> list[str]:
+    if _is_known(config):
+        return []
+    family = shorten(config.family) or "none"
+    return [f"model_type: {family} is not known; it is read as plain attention, as no key speaks of more"]

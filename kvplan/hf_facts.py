@@ -65,7 +65,7 @@ PLAIN_FAMILIES = frozenset(
         "deepseek", "ernie4_5", "ernie4_5_moe", "exaone", "exaone4", "falcon", "gemma", "gemma2", "gemma3",
         "gemma3_text", "gemma3n_text", "gemma4_text", "glm", "glm4", "glm4_moe", "glm4v_moe_text", "glm4v_text",
         "gpt2", "gpt_bigcode", "gpt_neo", "gpt_neox", "gpt_oss", "gptj", "granite", "granitemoe", "grok-1",
-        "internlm", "internlm2", "internlm3", "llama", "llama4_text", "mimo", "minicpm", "minicpm3",
+        "internlm", "internlm2", "internlm3", "llama", "llama4_text", "mimo", "minicpm",
         "minimax_m2", "ministral", "ministral3", "mistral", "mixtral", "mpt", "nemotron", "olmo", "olmo2",
         "olmo3", "olmoe", "opt", "orion", "persimmon", "phi", "phi3", "phi3small", "phimoe", "qwen", "qwen2",
         "qwen2_5_omni_text", "qwen2_5_vl_text", "qwen2_moe", "qwen2_vl_text", "qwen3", "qwen3_moe",
@@ -75,18 +75,10 @@ PLAIN_FAMILIES = frozenset(
 )  # fmt: skip
 """Families known to cache keys and values of plain, sliding or chunked attention and nothing else."""
 
-SPECIAL_FAMILIES = frozenset(
-    {
-        "deepseek_v2", "deepseek_v3", "deepseek_v32", "deepseek_v4", "falcon_h1", "falcon_mamba", "glm_moe_dsa",
-        "granitemoehybrid", "jamba", "kimi_k2", "kimi_linear", "lfm2", "lfm2_moe", "mamba", "mimo_v2_flash",
-        "minimax_m3", "nemotron-nas", "nemotron_h", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next",
-    }
-)  # fmt: skip
-"""Families with latent vectors, indexers, states or layers of several shapes that are understood."""
-
 SUSPECT_WORDS = (
     "mamba", "ssm", "linear", "conv", "rwkv", "compress", "latent", "lora_rank", "cross_attention", "layer_group",
-    "encoder", "sparse", "recurrent", "state_size", "lstm", "retention", "hyena", "index_",
+    "encoder", "sparse", "recurrent", "state_size", "lstm", "retention", "hyena", "index_", "hybrid_", "layers_block",
+    "attn_layer", "attention_interval", "block_config", "chunk",
 )  # fmt: skip
 """Parts of a key's name that speak of something other than plain attention; met in an unknown family, the config is
 refused with the key named, as a guess would be silently wrong."""

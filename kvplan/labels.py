@@ -20,11 +20,16 @@ REFERENCE_WEIGHT = 0.2
 
 @dataclass(frozen=True)
 class Side:
-    """Where a label stands beside its point: -1, 0 or 1 to the right and upwards, `gap` pixels away."""
+    """Where a label stands beside its point: -1, 0 or 1 to the right and upwards, `gap` pixels away, and `rise` up or
+    down, which looks even if it is a little less at a corner."""
 
     right: int
     up: int
     gap: int = 10
+
+    @property
+    def rise(self) -> int:
+        return self.gap if self.right == 0 else max(self.gap - 4, 1)
 
 
 NEAR = [Side(-1, -1), Side(1, 1), Side(-1, 1), Side(1, -1), Side(1, 0), Side(-1, 0), Side(0, 1), Side(0, -1)]
@@ -137,9 +142,8 @@ def spread(heights: Sequence[float], spacing: float, lowest: float, highest: flo
 
 def _box(point: np.ndarray, side: Side, text: str, font_size: float) -> Box:
     width, height = len(text) * font_size * CHARACTER_WIDTH, font_size * LINE_HEIGHT
-    gap_up = side.gap if side.right == 0 else max(side.gap - 4, 1)
     left = point[0] + {1: side.gap, -1: -side.gap - width, 0: -width / 2}[side.right]
-    bottom = point[1] + {1: gap_up, -1: -gap_up - height, 0: -height / 2}[side.up]
+    bottom = point[1] + {1: side.rise, -1: -side.rise - height, 0: -height / 2}[side.up]
     return Box(left, bottom, width, height)
 
 

@@ -132,8 +132,9 @@ def _cache_per_token(report: Report) -> Metric:
         "Cache per token",
         binary(cache.bytes_per_token),
         f"per device, {binary(cache.bytes_per_token_total)} in all",
-        "Bytes that one token of one sequence occupies: layers × KV heads × (key + value width) × bytes an element, "
-        "on a device of the fullest stage; in all: over every device, copies of replicated heads included.",
+        "Bytes that one token of one sequence adds for good: layers × KV heads × (key + value width) × bytes an "
+        "element, MLA's latent vectors and index keys alike; windows and states add none. On a device of the fullest "
+        "stage; in all: over every device, copies of replicated heads included.",
     )
 
 

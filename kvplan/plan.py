@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 
 from kvplan import texts
-from kvplan.specs import Frozen, Spelling, StoredDtype, problems
+from kvplan.specs import Frozen, Name, Spelling, StoredDtype, problems
 
 MAX_PARALLEL = 64
 MAX_BYTES = 2**50
@@ -118,8 +118,8 @@ class Plan(Frozen):
 class ReadyPlan(Frozen):
     """A plan worth opening by name: a way to set all fields at once, and nothing more."""
 
-    id: Annotated[str, Field(min_length=1)]
-    name: str
+    id: Name
+    name: Name
     description: str
     plan: Plan
 

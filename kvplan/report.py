@@ -11,7 +11,7 @@ from kvplan import batching, breakdown, cache, ceiling, engine, memory, paging
 from kvplan.catalog import Setting, concrete, resolve
 from kvplan.lengths import clipped_share, totals
 from kvplan.plan import Plan
-from kvplan.specs import ModelSpec, Source
+from kvplan.specs import ModelSpec, Source, cache_problem
 
 SCHEMA = "kvplan.report/1"
 LARGEST_AUTOMATIC_BATCH = 512
@@ -47,7 +47,8 @@ class EngineGroup(NamedTuple):
 
 @dataclass(frozen=True)
 class EngineReport:
-    """What the engine prints at start-up. `refused` is its sentence when it would not start whatever the memory."""
+    """What the engine prints at start-up. `refused` is its sentence when it would not start whatever the memory;
+    `older_token_line` what engines before spring 2026 printed for the same pool."""
 
     block_size: int = 0
     groups: tuple[EngineGroup, ...] = ()
@@ -56,6 +57,7 @@ class EngineReport:
     blocks_per_request: int = 0
     max_concurrency: float = 0.0
     kv_cache_tokens: int = 0
+    older_token_line: int = 0
     fits: bool = False
     refused: str | None = None
     needed_bytes: int = 0
@@ -150,6 +152,11 @@ def evaluate(plan: Plan, model: ModelSpec | None = None) -> Report:
         setting = resolve(plan, model)
     except ValueError as error:
         return Report(plan, engine=EngineReport(refused=str(error)))
+    if problem := cache_problem(setting.model.groups):
+        return Report(
+            plan, engine=EngineReport(refused=f"model: {problem}"), notes=setting.notes, sources=setting.sources
+        )
+
     shape = engine.layout(setting)
     budget = memory.budget(setting)
     numbers = engine.capacity(shape, plan.context, budget.pool_bytes, engine.in_flight_tokens(setting, plan.context))
@@ -215,6 +222,7 @@ def _engine(setting: Setting, shape: engine.Layout, numbers: engine.Capacity, po
         blocks_per_request=numbers.blocks_per_request,
         max_concurrency=numbers.max_concurrency,
         kv_cache_tokens=numbers.kv_cache_tokens,
+        older_token_line=engine.older_token_line(shape, numbers.num_blocks),
         fits=start.fits,
         needed_bytes=start.needed_bytes,
         usable_bytes=start.usable_bytes,
@@ -259,7 +267,8 @@ def _remarks(setting: Setting, shape: engine.Layout, numbers: engine.Capacity, p
     twice = 2 * setting.plan.context
     longer = engine.capacity(shape, twice, pool_bytes, engine.in_flight_tokens(setting, twice))
     sentence = breakdown.cost_sentence(breakdown.request_cost(setting, shape))
-    return (sentence, *breakdown.remarks(setting, shape, numbers.kv_cache_tokens, longer.kv_cache_tokens))
+    older = engine.older_token_line(shape, numbers.num_blocks)
+    return (sentence, *breakdown.remarks(setting, shape, numbers.kv_cache_tokens, longer.kv_cache_tokens, older))
 
 
 def _batching(setting: Setting, capacity: CapacityReport) -> BatchingReport:

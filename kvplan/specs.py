@@ -10,6 +10,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from kvplan.units import DTYPE_SPELLINGS
 
 Count = Annotated[int, Field(ge=1, le=2**24)]
+Name = Annotated[str, Field(min_length=1, max_length=120, pattern=r"^[\w .,+×()'-]+$")]
+"""Names reach pages and terminals, also out of links: letters, digits and a few signs, nothing that could be markup."""
 PositiveBytes = Annotated[int, Field(ge=1, le=2**50)]
 
 
@@ -36,6 +38,12 @@ class Source(Frozen):
         """The word a page puts beside the number: empty for a number that was looked up."""
         return "recalled" if self.recalled else "estimate" if self.confidence == "estimate" else ""
 
+
+SOURCED = (
+    "parameters", "weight_bytes", "max_position_embeddings", "groups", "num_attention_heads", "mtp_layers",
+    "num_experts", "vision_heads",
+)  # fmt: skip
+"""The figures of a model that each need a source."""
 
 Sources = dict[str, Annotated[Source, BeforeValidator(lambda v: {"text": v} if isinstance(v, str) else v)]]
 
@@ -66,6 +74,12 @@ class LayerState(Frozen):
     recurrent_elements: Annotated[int, Field(ge=0, le=2**40)] = 0
     recurrent_dtype: Literal["bf16", "fp16", "fp32"] | None = None
     groups: Annotated[int, Field(ge=1, le=65536)] = 1
+
+    @model_validator(mode="after")
+    def _keeps_something(self) -> LayerState:
+        if not self.recurrent_elements and (self.conv_kernel == 1 or not self.conv_channels + self.replicated_channels):
+            raise ValueError("a state must keep a row of its convolution or a recurrent state")
+        return self
 
 
 class LayerGroup(Frozen):
@@ -112,8 +126,8 @@ class ModelSpec(Frozen):
     the vision tower, where tp must divide them too.
     """
 
-    id: Annotated[str, Field(min_length=1)]
-    name: str
+    id: Name
+    name: Name
     hf_id: str | None = None
     model_type: str | None = None
     parameters: Annotated[int, Field(ge=1)] | None
@@ -130,34 +144,49 @@ class ModelSpec(Frozen):
     sources: Sources
 
     @model_validator(mode="after")
-    def _sourced(self) -> ModelSpec:
-        needed = ["parameters", "weight_bytes", "max_position_embeddings", "groups"]
-        needed += ["num_attention_heads"] if self.num_attention_heads else []
-        return _require_sources(self, needed)
+    def _consistent(self) -> ModelSpec:
+        if problem := cache_problem(self.groups):
+            raise ValueError(f"groups: {problem}")
+        return _require_sources(self, [name for name in SOURCED if getattr(self, name)])
+
+
+def cache_problem(groups: Iterable[LayerGroup]) -> str | None:
+    """Why layers make no cache together, else None."""
+    kinds = {group.kind for group in groups} - {"none"}
+    if not kinds:
+        return "at least one layer must keep a cache"
+    if "compressed" in kinds and len(kinds) > 1:
+        return "compressed layers stand by themselves; no model has others among them"
+    return None
 
 
 def expanded(groups: Iterable[LayerGroup]) -> list[LayerGroup]:
     """One group of one layer for each layer, in order."""
-    return [group.model_copy(update={"layers": 1}) for group in groups for _ in range(group.layers)]
+    return [layer for group in groups for layer in [_single(group)] * group.layers]
 
 
 def runs(layers: Iterable[LayerGroup]) -> tuple[LayerGroup, ...]:
     """The same layers as runs of equal neighbours."""
-    found: list[LayerGroup] = []
+    found: list[tuple[LayerGroup, int]] = []
     for layer in layers:
-        if found and found[-1].model_copy(update={"layers": layer.layers}) == layer:
-            found[-1] = layer.model_copy(update={"layers": found[-1].layers + layer.layers})
+        single = _single(layer)
+        if found and (found[-1][0] is single or found[-1][0] == single):
+            found[-1] = (found[-1][0], found[-1][1] + layer.layers)
         else:
-            found.append(layer)
-    return tuple(found)
+            found.append((single, layer.layers))
+    return tuple(single.model_copy(update={"layers": number}) for single, number in found)
+
+
+def _single(group: LayerGroup) -> LayerGroup:
+    return group if group.layers == 1 else group.model_copy(update={"layers": 1})
 
 
 class GpuSpec(Frozen):
     """One accelerator. `total_bytes` is what the driver reports to a framework, not the marketed size; rates are
     dense (no structured sparsity), None where the device has no such units."""
 
-    id: Annotated[str, Field(min_length=1)]
-    name: str
+    id: Name
+    name: Name
     vendor: str
     compute_capability: str | None = None
     total_bytes: PositiveBytes
@@ -180,9 +209,9 @@ class WorkloadSpec(Frozen):
     Exactly one of the two. `arrival_rate` in requests a second, `arrival_cv` the variation of the gaps.
     """
 
-    id: Annotated[str, Field(min_length=1)]
-    name: str
-    short_name: str
+    id: Name
+    name: Name
+    short_name: Name
     table: tuple[tuple[Count, Annotated[float, Field(gt=0)], Annotated[float, Field(ge=0)]], ...] | None = None
     samples: tuple[tuple[Annotated[int, Field(ge=0)], Count], ...] | None = None
     arrival_rate: Annotated[float, Field(ge=0)] | None = None
@@ -199,6 +228,16 @@ class WorkloadSpec(Frozen):
         return _require_sources(self, ["table" if self.table else "samples", *rates])
 
 
+def shown(value) -> str:
+    """A value as a message shows it: short, in one line, and whatever it is."""
+    try:
+        return shorten(repr(value))
+    except ValueError:
+        return f"a whole number of {value.bit_length():,} bits"
+    except RecursionError:
+        return "a value nested too deeply"
+
+
 def problems(error: ValidationError) -> dict[str, str]:
     """What a validation found: field (a dotted path) -> rule and value.
 
@@ -211,8 +250,8 @@ def problems(error: ValidationError) -> dict[str, str]:
     found = {}
     for item in error.errors(include_url=False):
         message = item["msg"].removeprefix("Value error, ")
-        shown = "" if item["type"] in ("missing", "value_error") else f", got {shorten(repr(item['input']))}"
-        found.setdefault(".".join(str(part) for part in item["loc"]), message + shown)
+        value = "" if item["type"] in ("missing", "value_error") else f", got {shown(item['input'])}"
+        found.setdefault(".".join(str(part) for part in item["loc"]), message + value)
     return found
 
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import re
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from pydantic import ValidationError
 
-from kvplan.specs import LayerGroup, ModelSpec, Source, problem_lines, runs, shorten
+from kvplan.specs import SOURCED, LayerGroup, ModelSpec, Source, problem_lines, runs, shorten
 
 MAX_TEXT, MAX_INFLATED, MAX_LAYERS = 4_096, 65_536, 4_096
-RUN = re.compile(r"(full|sliding|chunked)(\d+)?:(\d+)x(\d+)x(\d+)(?:/(\d+))?")
-REPEATED = re.compile(r"\(([^()]*)\)\*(\d+)")
+RUN = re.compile(r"(full|sliding|chunked)([0-9]+)?:([0-9]+)x([0-9]+)x([0-9]+)(?:/([0-9]+))?")
+PART = re.compile(r"\(([^()]*)\)\*([0-9]{1,6})|([^(),]+)")
+"""A pattern in brackets with its repeats, or a single run."""
 UNSOURCED = ("notes", "sources")
 LINK_SOURCE = Source(text="carried by the link, without its sources")
 
@@ -42,14 +42,13 @@ def groups_from_text(text: str) -> tuple[LayerGroup, ...]:
     """The layers a text names. Raises ValueError with the part that cannot be read."""
     if len(text) > MAX_TEXT:
         raise ValueError(f"groups: at most {MAX_TEXT:,} characters, got {len(text):,}")
-    flat = REPEATED.sub(lambda match: ",".join([match[1]] * min(int(match[2][:6]), MAX_LAYERS)), text)
     found, layers = [], 0
-    for word in flat.split(","):
-        group = _run(word.strip())
-        layers += group.layers
+    for words, times in _parts(text):
+        pattern = [_run(word) for word in words.split(",")]
+        layers += times * sum(group.layers for group in pattern)
         if layers > MAX_LAYERS:
             raise ValueError(f"groups: at most {MAX_LAYERS:,} layers")
-        found.append(group)
+        found += pattern * times
     return runs(found)
 
 
@@ -63,9 +62,8 @@ def spec_from_text(text: str) -> ModelSpec:
     data = _unpacked("spec", text)
     if not isinstance(data, dict):
         raise ValueError("spec: must hold a model")
-    names = ("parameters", "weight_bytes", "max_position_embeddings", "groups", "num_attention_heads")
     try:
-        return ModelSpec.model_validate(data | {"sources": dict.fromkeys(names, LINK_SOURCE)})
+        return ModelSpec.model_validate(data | {"sources": dict.fromkeys(SOURCED, LINK_SOURCE)})
     except ValidationError as error:
         raise ValueError(f"spec: {problem_lines(error)[0]}") from None
 
@@ -92,7 +90,23 @@ def _run_text(group: LayerGroup) -> str:
     return f"{group.kind}{group.window or ''}:{group.layers}x{group.kv_heads}x{group.head_dim}{value}"
 
 
+def _parts(text: str) -> Iterator[tuple[str, int]]:
+    """Patterns and how often each is repeated, in order; what stands between must be one comma."""
+    position = 0
+    while True:
+        match = PART.match(text, position)
+        if not match or (match[2] is not None and int(match[2]) < 1):
+            raise ValueError(f"groups: must be runs and (pattern)*n with commas between, got {shorten(repr(text))}")
+        yield (match[3], 1) if match[3] else (match[1], int(match[2]))
+        position = match.end() + 1
+        if match.end() == len(text):
+            return
+        if text[match.end()] != ",":
+            raise ValueError(f"groups: must be runs and (pattern)*n with commas between, got {shorten(repr(text))}")
+
+
 def _run(word: str) -> LayerGroup:
+    word = word.strip()
     match = RUN.fullmatch(word)
     if not match:
         raise ValueError(f"groups: must be kind[window]:layers x kv_heads x head_dim, got {shorten(repr(word))}")
@@ -122,8 +136,9 @@ def _unpacked(field: str, text: str):
     try:
         squeezed = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
         inflated = zlib.decompressobj().decompress(squeezed, MAX_INFLATED + 1)
-        if len(inflated) > MAX_INFLATED:
-            raise ValueError(f"{field}: inflates to more than {MAX_INFLATED:,} bytes")
-        return json.loads(inflated)
-    except (binascii.Error, zlib.error, UnicodeError, json.JSONDecodeError, RecursionError):
+        data = json.loads(inflated) if len(inflated) <= MAX_INFLATED else None
+    except (ValueError, zlib.error, RecursionError):
         raise ValueError(f"{field}: must be packed as kvplan packs it, got {shorten(repr(text))}") from None
+    if len(inflated) > MAX_INFLATED:
+        raise ValueError(f"{field}: inflates to more than {MAX_INFLATED:,} bytes")
+    return data

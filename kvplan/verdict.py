@@ -125,7 +125,12 @@ def _ceiling_reason(report: Report) -> str:
     held = percent(report.capacity.held_share)
     where = "on every device" if report.plan.tp * report.plan.pp > 1 else ""
     reserves = f"Each request reserves {booked} {where}".rstrip()
-    return f"{model}, {setting.kv_dtype} cache. {reserves}; this workload holds {held} of it on average."
+    counted = "" if _weights_known(report) else " Its weights are not known and count as 0 until they are set."
+    return f"{model}, {setting.kv_dtype} cache. {reserves}; this workload holds {held} of it on average.{counted}"
+
+
+def _weights_known(report: Report) -> bool:
+    return report.setting.model.weight_bytes is not None or report.plan.weights_gib is not None
 
 
 def _weights(report: Report) -> str:

@@ -1,5 +1,6 @@
 """The dashboard in a real browser: what a planner, a reviewer and a phone see."""
 
+import json
 import os
 import re
 import shutil
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from kvplan import Plan, decode_link, encode_link, evaluate
+from kvplan import Plan, decode_link, encode_link, evaluate, model_from_hf_config
 from kvplan.links import short_query
 
 ROOT = Path(__file__).parents[1]
@@ -277,12 +278,44 @@ def test_a_plan_beyond_the_sliders_is_kept(open_page):
         assert plan_of(page) == plan.model_copy(update={"context": 16384})
 
 
+def test_a_pasted_config_opens_as_a_plan_whose_address_carries_it(open_page):
+    config = {
+        "model_type": "llama",
+        "architectures": ["LlamaForCausalLM"],
+        "num_hidden_layers": 16,
+        "hidden_size": 2048,
+        "intermediate_size": 8192,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "vocab_size": 128256,
+        "max_position_embeddings": 131072,
+        "tie_word_embeddings": True,
+    }
+    with open_page("/?context=16384") as page:
+        page.locator(".st-key-more_model summary").click()
+        page.locator(".st-key-config button").first.click()
+        page.locator(".st-key-config_text textarea").fill(json.dumps(config))
+        page.get_by_role("button", name="Use this model").click()
+        settle(page)
+        settle(page)
+        plan = plan_of(page)
+        model = model_from_hf_config(config)
+        assert evaluate(plan).engine == evaluate(Plan(context=16384), model=model).engine
+        expect_answer(page, plan)
+        page.get_by_role("link", name="Paging").click()
+        settle(page)
+        page.reload()
+        page.wait_for_selector("[data-testid=stMetricValue]")
+        settle(page)
+        assert plan_of(page) == plan
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("path", PAGES)
 def test_no_page_has_a_serious_accessibility_violation(open_page, path, scheme):
     from axe_playwright_python.sync_playwright import Axe
 
-    with open_page(path + "?preset=llama-70b-chat-4xh100", scheme=scheme) as page:
+    with open_page(path + "?model=gemma-3-27b&tp=2&context=32768", scheme=scheme) as page:
         page.wait_for_selector(".js-plotly-plot .main-svg")
         found = Axe().run(page).response["violations"]
         serious = {item["id"]: item["help"] for item in found if item["impact"] in ("serious", "critical")}

@@ -6,15 +6,20 @@ import random
 import shutil
 import subprocess
 import sys
+from collections import Counter
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
 from hypothesis import given
-from strategies import known_plans
+from hypothesis import strategies as st
+from strategies import CONFIGS, PACKED_MODELS, known_plans
 
-from kvplan import Plan, catalog, evaluate, lengths, load_preset, presets
+from kvplan import Plan, catalog, evaluate, lengths, load_preset, model_from_hf_config, presets
 from kvplan.catalog import resolve
-from kvplan.specs import LayerGroup
+from kvplan.overrides import layer_total
+from kvplan.specs import LayerGroup, LayerState, expanded, runs
+from kvplan.texts import groups_from_text, spec_text, table_text
 from kvplan.units import GIB
 
 ROOT = Path(__file__).parents[1]
@@ -30,6 +35,33 @@ MODELS = (
     "qwen3-30b-a3b",
     "mixtral-8x7b-v0.1",
 )
+KINDS_OF_LAYERS = {
+    "deepseek-v3": {"mla"},
+    "gemma-3-27b": {"sliding", "full"},
+    "gpt-oss-20b": {"sliding", "full"},
+    "gpt-oss-120b": {"sliding", "full"},
+    "qwen3-next-80b-a3b": {"gated_deltanet", "full"},
+}
+"""Shipped models that are not of full attention alone."""
+SHIPPED_CONFIGS = {
+    "deepseek-v3": "DeepSeek-V3",
+    "gemma-3-27b": "gemma-3-27b-it",
+    "gpt-oss-20b": "gpt-oss-20b",
+    "llama-2-7b": "Llama-2-7b",
+    "llama-3.1-8b": "Meta-Llama-3.1-8B",
+    "llama-3.1-70b": "Meta-Llama-3.1-70B",
+    "llama-3.1-405b": "Meta-Llama-3.1-405B",
+    "llama-3.2-1b": "Llama-3.2-1B",
+    "llama-3.2-3b": "Llama-3.2-3B",
+    "mixtral-8x7b-v0.1": "Mixtral-8x7B-v0.1",
+    "qwen2.5-32b": "Qwen2.5-32B",
+    "qwen3-8b": "Qwen3-8B",
+    "qwen3-30b-a3b": "Qwen3-30B-A3B",
+    "qwen3-32b": "Qwen3-32B",
+    "qwen3-235b-a22b": "Qwen3-235B-A22B",
+    "qwen3-next-80b-a3b": "Qwen3-Next-80B-A3B",
+}
+"""Shipped models whose config.json is in the tests' table."""
 MARKETED_GB = {
     "h100-sxm": 80,
     "h200": 141,
@@ -40,6 +72,16 @@ MARKETED_GB = {
     "l4": 24,
     "rtx4090": 24,
 }
+
+STATE = LayerState(conv_kernel=4, conv_channels=1024, recurrent_elements=65_536)
+FULL = LayerGroup(kind="full", layers=4, kv_heads=8, head_dim=128, value_head_dim=128)
+SLIDING = FULL.model_copy(update={"kind": "sliding", "window": 1024, "layers": 5})
+DELTA = LayerGroup(kind="gated_deltanet", layers=3, state=STATE)
+NO_CACHE = LayerGroup(kind="none", layers=2)
+
+
+def has_full_layers(model):
+    return any(group.kind == "full" for group in model.groups)
 
 
 def file_id(case):
@@ -101,11 +143,21 @@ def test_the_promised_gpus_workloads_and_ready_plans_are_there():
 
 
 @pytest.mark.parametrize("name", presets("model"))
-def test_every_shipped_model_is_of_plain_full_attention_and_is_computed(name):
-    assert {group.kind for group in load_preset(name, "model").groups} == {"full"}
-    report = evaluate(Plan(model=name, tp=1))
+def test_every_shipped_model_has_the_kinds_of_layers_it_should_and_is_computed(name):
+    kinds = {group.kind for group in load_preset(name, "model").groups}
+    assert kinds == KINDS_OF_LAYERS.get(name, {"full"})
+    report = evaluate(Plan(model=name, tp=1, kv_cache_memory_bytes=2**40))
     assert report.engine.refused is None
+    assert report.engine.fits
     assert report.cache.bytes_per_token > 0
+
+
+@pytest.mark.parametrize(("name", "config"), SHIPPED_CONFIGS.items())
+def test_a_shipped_model_caches_as_its_own_config_says(name, config):
+    """Hugging Face config: the preset and the reader of config.json agree on what every answer depends on."""
+    preset, read = load_preset(name, "model"), model_from_hf_config(CONFIGS[config])
+    fields = ("groups", "model_type", "num_attention_heads", "mtp_layers", "num_experts", "kv_cache_dtype", "dtype")
+    assert {field: getattr(preset, field) for field in fields} == {field: getattr(read, field) for field in fields}
 
 
 @pytest.mark.parametrize("name", presets("plan"))
@@ -177,7 +229,7 @@ def put(value, *path):
     [
         ("models/llama-3.1-8b.json", drop("groups"), "groups", "required"),
         ("models/llama-3.1-8b.json", put("llama-3.1-9b", "id"), "id", "'llama-3.1-8b'"),
-        ("models/llama-3.1-8b.json", put({}, "sources"), "sources", "missing for parameters"),
+        ("models/llama-3.1-8b.json", put({}, "sources"), "sources", "parameters, weight_bytes"),
         ("models/llama-3.1-8b.json", lambda data: data["sources"].pop("weight_bytes"), "sources", "weight_bytes"),
         ("models/llama-3.1-8b.json", put(0, "groups", 0, "layers"), "groups.0.layers", "greater than or equal to 1"),
         ("models/llama-3.1-8b.json", put("red", "colour"), "colour", "not permitted"),
@@ -328,27 +380,28 @@ def test_fields_left_open_come_from_model_gpu_and_engine():
     assert setting.total_bytes == gpu.total_bytes
     assert setting.weight_bytes == model.weight_bytes
     assert setting.utilization == 0.92
-    assert (setting.kv_dtype, setting.v_dtype, setting.block_size) == ("bf16", "bf16", 16)
+    assert (setting.kv_dtype, setting.v_dtype, setting.model_cache_dtype) == ("bf16", "bf16", "bf16")
+    assert evaluate(Plan()).engine.block_size == 16
     assert setting.notes == ()
 
 
 def test_a_value_in_the_plan_overrides_even_where_it_is_zero():
-    setting = resolve(
-        Plan(
-            gpu_memory_gib=10,
-            weights_gib=0,
-            activation_gib=0,
-            workspace_gib=0,
-            gpu_memory_utilization=0,
-            kv_dtype="fp8",
-            v_dtype="int4",
-            block_size=64,
-        )
+    plan = Plan(
+        gpu_memory_gib=10,
+        weights_gib=0,
+        activation_gib=0,
+        workspace_gib=0,
+        gpu_memory_utilization=0,
+        kv_dtype="fp8",
+        v_dtype="int4",
+        block_size=64,
     )
+    setting = resolve(plan)
     assert setting.total_bytes == 10 * GIB
     assert (setting.weight_bytes, setting.activation_bytes, setting.workspace_bytes) == (0, 0, 0)
     assert setting.utilization == 0
-    assert (setting.kv_dtype, setting.v_dtype, setting.block_size) == ("fp8", "int4", 64)
+    assert (setting.kv_dtype, setting.v_dtype) == ("fp8", "int4")
+    assert evaluate(plan).engine.block_size == 64
 
 
 def test_layers_heads_and_head_dim_override_the_group_that_grows():
@@ -356,12 +409,117 @@ def test_layers_heads_and_head_dim_override_the_group_that_grows():
     assert group == LayerGroup(kind="full", layers=40, kv_heads=4, head_dim=64, value_head_dim=64)
 
 
-def test_an_override_is_ignored_with_a_note_where_no_single_group_grows():
-    base = load_preset("llama-3.1-8b", "model")
-    model = base.model_copy(update={"groups": base.groups * 2})
-    setting = resolve(Plan(layers=40, head_dim=64), model)
+@pytest.mark.parametrize(
+    "groups",
+    [
+        pytest.param((FULL, FULL.model_copy(update={"kv_heads": 4})), id="two shapes"),
+        pytest.param((LayerGroup(kind="mla", layers=61, kv_heads=1, head_dim=576),), id="MLA"),
+        pytest.param((FULL.model_copy(update={"kind": "sliding", "window": 4096}),), id="windows alone"),
+        pytest.param((LayerGroup(kind="mamba1", layers=64, state=STATE),), id="states alone"),
+    ],
+)
+def test_an_override_is_ignored_with_a_note_where_no_single_shape_grows(groups):
+    model = load_preset("llama-3.1-8b", "model").model_copy(update={"groups": groups})
+    setting = resolve(Plan(layers=40, head_dim=64, kv_heads=2), model)
     assert setting.model == model
-    assert [note.split(":")[0] for note in setting.notes] == ["layers", "head_dim"]
+    assert [note.split(":")[0] for note in setting.notes] == ["layers", "kv_heads", "head_dim"]
+    assert all("ignored" in note for note in setting.notes)
+    assert setting.weight_bytes == model.weight_bytes
+
+
+def test_equal_full_layers_in_several_runs_are_overridden_as_one():
+    model = load_preset("llama-3.1-8b", "model").model_copy(update={"groups": (FULL, NO_CACHE, FULL)})
+    setting = resolve(Plan(kv_heads=2, head_dim=64), model)
+    narrow = LayerGroup(kind="full", layers=4, kv_heads=2, head_dim=64, value_head_dim=64)
+    assert setting.model.groups == (narrow, NO_CACHE, narrow)
+    assert setting.notes == ()
+
+
+@given(
+    st.lists(st.sampled_from((FULL, SLIDING, NO_CACHE, DELTA)), min_size=1, max_size=12).filter(
+        lambda groups: FULL in groups
+    ),
+    st.integers(1, 200),
+)
+def test_moving_the_layers_of_a_hybrid_moves_its_full_layers_and_keeps_every_other(groups, layers):
+    """Worked example: the full layers are spread evenly and stand last, as families have it."""
+    model = load_preset("llama-3.1-8b", "model").model_copy(update={"groups": runs(groups)})
+    found = resolve(Plan(layers=layers), model).model.groups
+    counts = Counter(group.kind for group in expanded(groups))
+    assert Counter(group.kind for group in expanded(found)) == counts | {"full": layers}
+    others = [group for group in expanded(groups) if group.kind != "full"]
+    assert [group for group in expanded(found) if group.kind != "full"] == others
+    assert found[-1].kind == "full"
+    gaps = [group.layers for group in found if group.kind == "full"]
+    if layers <= len(others):
+        assert max(gaps) == 1
+    total = layers + len(others)
+    assert resolve(Plan(layers=layers), model).weight_bytes == round(
+        Fraction(model.weight_bytes * total, sum(counts.values()))
+    )
+
+
+# Models that a plan carries itself
+
+
+def test_groups_replace_the_layers_of_the_preset_and_scale_its_weights():
+    preset = load_preset("llama-3.1-8b", "model")
+    setting = resolve(Plan(groups="(sliding1024:3x8x128,full:1x8x128)*16"))
+    assert layer_total(setting.model) == 64
+    assert setting.model.groups == groups_from_text("(sliding1024:3x8x128,full:1x8x128)*16")
+    assert setting.weight_bytes == 2 * preset.weight_bytes
+    assert setting.model.parameters == 2 * preset.parameters
+    assert setting.notes == ()
+    assert resolve(Plan(groups="full:16x8x128", weights_gib=3)).weight_bytes == 3 * GIB
+    assert resolve(Plan(groups="full:16x8x128", weight_dtype="fp8")).weight_bytes == preset.parameters // 2
+
+
+def test_groups_equal_to_the_presets_own_change_nothing():
+    plain, carried = evaluate(Plan()), evaluate(Plan(groups="full:32x8x128"))
+    assert (carried.engine, carried.memory, carried.cache) == (plain.engine, plain.memory, plain.cache)
+
+
+def test_the_layers_of_groups_may_be_overridden_in_turn():
+    setting = resolve(Plan(groups="(sliding1024:3x8x128,full:1x8x128)*8", layers=4, kv_heads=2))
+    counts = Counter(group.kind for group in expanded(setting.model.groups))
+    assert counts == {"sliding": 24, "full": 4}
+    assert {group.kv_heads for group in setting.model.groups if group.kind == "full"} == {2}
+    assert setting.weight_bytes == load_preset("llama-3.1-8b", "model").weight_bytes * 28 // 32
+
+
+def test_groups_whose_heads_do_not_divide_the_query_heads_are_noted():
+    setting = resolve(Plan(groups="full:32x5x128"))
+    assert setting.model.num_attention_heads is None
+    assert [note.split(":")[0] for note in setting.notes] == ["kv_heads"]
+
+
+def test_a_spec_carries_a_whole_model_and_beats_groups_with_a_note():
+    model = model_from_hf_config(CONFIGS["gpt-oss-20b"], id="mine")
+    carried = Plan(model="no-such-thing", spec=spec_text(model), groups="full:1x1x1")
+    setting = resolve(carried)
+    assert (setting.model.id, setting.model.groups) == ("mine", model.groups)
+    assert [note for note in setting.notes if note.startswith("groups: ignored")] != []
+    assert not any(note.startswith("groups") for note in resolve(Plan(spec=spec_text(model))).notes)
+    assert evaluate(carried).engine == evaluate(Plan(), model=model).engine
+
+
+def test_a_model_handed_over_beats_spec_and_groups():
+    model = load_preset("llama-3.1-70b", "model")
+    plan = Plan(spec=PACKED_MODELS["gpt-oss-20b"], groups="full:1x1x1")
+    assert resolve(plan, model).model == model
+    assert evaluate(plan, model=model).engine == evaluate(Plan(model="llama-3.1-70b")).engine
+
+
+def test_a_table_replaces_the_workload_and_says_so_where_another_was_chosen():
+    plan = Plan(table=table_text([(3, 10, 100), (1, 50, 200)]))
+    setting = resolve(plan)
+    assert setting.lengths.mean == pytest.approx((3 * 10 + 50) / 4)
+    assert lengths.mean_prompt(setting.lengths) == pytest.approx((3 * 100 + 200) / 4)
+    assert setting.notes == ()
+    (note,) = resolve(plan.model_copy(update={"workload": "seeded-200"})).notes
+    assert note.startswith("workload: ignored")
+    (note,) = resolve(plan.model_copy(update={"output_mean": 3.0})).notes
+    assert note.startswith("output_mean: ignored")
 
 
 def test_kv_heads_that_do_not_divide_the_query_heads_are_noted():
@@ -475,14 +633,20 @@ def test_an_id_that_no_preset_has_cannot_be_resolved(field):
 @given(known_plans())
 def test_nothing_is_left_open_but_what_means_that_there_is_none(plan):
     concrete = catalog.concrete(resolve(plan))
+    setting = resolve(plan)
     open_fields = {name for name, value in concrete.items() if value is None}
     assert concrete.keys() == Plan.model_fields.keys()
-    assert open_fields <= {"batch", "kv_cache_memory_bytes", "tenant_quota_fraction"}
+    later = {"block_size", "batch"}
+    none = {"kv_cache_memory_bytes", "tenant_quota_fraction", "groups", "spec", "table", "spec_method"}
+    of_full_layers = set() if has_full_layers(setting.model) else {"layers", "kv_heads", "head_dim"}
+    assert open_fields <= later | none | {"mamba_ssm_cache_dtype"} | of_full_layers
     given_values = {name: value for name, value in plan if value is not None and name != "kv_dtype"}
-    ignored = {"gpu_memory_gib", "weights_gib", "activation_gib", "workspace_gib"}
-    assert all(concrete[name] == value for name, value in given_values.items() if name not in ignored)
+    unheard = {note.split(":")[0] for note in setting.notes if ": ignored, " in note}
+    unheard |= {"v_dtype"} if setting.model.model_type == "falcon" else set()
+    rounded = {"gpu_memory_gib", "weights_gib", "activation_gib", "workspace_gib"}
+    assert all(concrete[name] == value for name, value in given_values.items() if name not in rounded | unheard)
     assert all(
-        concrete[name] == pytest.approx(given_values[name], abs=1 / GIB) for name in ignored & given_values.keys()
+        concrete[name] == pytest.approx(given_values[name], abs=1 / GIB) for name in rounded & given_values.keys()
     )
 
 

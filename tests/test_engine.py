@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kvplan import Plan, evaluate
+from kvplan import Plan, evaluate, load_preset
 from kvplan.catalog import resolve
-from kvplan.engine import blocks_per_request, capacity, layout, start_check
+from kvplan.engine import blocks_per_request, capacity, in_flight_tokens, layout, start_check
 from kvplan.specs import LayerGroup, ModelSpec
 from kvplan.units import GIB
 
@@ -373,8 +373,8 @@ def test_tensor_parallel_splits_the_page_down_to_one_head(tp, page):
         pytest.param({"model": "qwen2.5-7b", "tp": 7}, ("tp", "4", "7"), id="vLLM 0.32: 4 KV heads over 7"),
         pytest.param({"model": "qwen2.5-7b", "tp": 14}, ("tp", "4", "14"), id="vLLM 0.32: 4 KV heads over 14"),
         pytest.param({"kv_heads": 5, "tp": 2}, ("tp", "5", "2"), id="vLLM 0.32: 5 KV heads over 2"),
-        pytest.param({"pp": 33}, ("pp", "32", "33"), id="vLLM 0.32: 32 layers over 33 stages"),
-        pytest.param({"layers": 1, "pp": 2}, ("pp", "1", "2"), id="vLLM 0.32: 1 layer over 2 stages"),
+        pytest.param({"pp": 33}, ("pp", "stage 33 of 33"), id="vLLM 0.32: 32 layers over 33 stages"),
+        pytest.param({"layers": 1, "pp": 2}, ("pp", "stage 2 of 2"), id="vLLM 0.32: 1 layer over 2 stages"),
     ],
 )
 def test_a_split_the_engine_cannot_make_is_refused_in_a_sentence(fields, words):
@@ -396,58 +396,66 @@ def test_as_many_stages_as_layers_are_accepted(pp):
     assert eight_b(pp=pp, kv_cache_memory_bytes=POOL_33_GIB).fits
 
 
-def test_a_model_with_layers_of_another_kind_is_not_guessed_at():
-    """Hand made: a model that mixes full and sliding layers."""
-    full = LayerGroup(kind="full", layers=4, kv_heads=8, head_dim=128, value_head_dim=128)
-    sliding = full.model_copy(update={"kind": "sliding", "window": 1024})
+def own_model(*groups, **fields):
+    """A model that nobody released, of these layers."""
     sources = dict.fromkeys(("parameters", "weight_bytes", "max_position_embeddings", "groups"), "made up")
-    spec = ModelSpec(
-        id="mixed",
-        name="Mixed",
-        parameters=1,
-        weight_bytes=2,
-        max_position_embeddings=4096,
-        groups=(full, sliding),
-        sources=sources,
-    )
-    engine = evaluate(Plan(), model=spec).engine
-    assert engine.fits is False
-    assert "sliding" in engine.refused
-    two_shapes = spec.model_copy(update={"groups": (full, full.model_copy(update={"kv_heads": 4}))})
-    assert evaluate(Plan(), model=two_shapes).engine.refused
-    plain = spec.model_copy(update={"groups": (full,)})
-    assert evaluate(Plan(kv_cache_memory_bytes=GIB), model=plain).engine.bytes_per_block == 4 * 65_536
+    known = {"id": "own", "name": "Own", "parameters": 1, "weight_bytes": 2, "max_position_embeddings": 1_048_576}
+    return ModelSpec(**(known | fields), groups=groups, sources=sources)
+
+
+FOUR_FULL = LayerGroup(kind="full", layers=4, kv_heads=8, head_dim=128, value_head_dim=128)
+FOUR_SLIDING = FOUR_FULL.model_copy(update={"kind": "sliding", "window": 1024})
+
+
+def test_windows_have_a_table_of_their_own_beside_full_layers():
+    """Hand computed, 8 layers of pages of 65,536 in two tables: a window of 1,024 with 2 x 8,192 tokens in flight."""
+    engine = evaluate(Plan(context=32_768, kv_cache_memory_bytes=GIB), model=own_model(FOUR_FULL, FOUR_SLIDING)).engine
+    assert engine.refused is None
+    windowed = -(-(1023 + 16_384) // 16) + 1
+    assert engine.groups == (("full", 4, 16, 65_536, 2048), ("sliding", 4, 16, 65_536, windowed))
+    assert engine.bytes_per_block == 4 * 65_536
+    assert engine.num_blocks == GIB // (4 * 65_536)
+    assert engine.blocks_per_request == 2048 + windowed
+    assert engine.max_concurrency == engine.num_blocks / engine.blocks_per_request
+    assert engine.kv_cache_tokens == int(engine.max_concurrency * 32_768)
+
+
+def test_full_layers_of_two_shapes_share_a_table_and_a_block_holds_a_page_of_each():
+    """Hand computed: four layers of eight heads and four of four, one block size."""
+    narrow = FOUR_FULL.model_copy(update={"kv_heads": 4})
+    engine = evaluate(Plan(kv_cache_memory_bytes=GIB), model=own_model(FOUR_FULL, narrow)).engine
+    assert engine.refused is None
+    assert engine.groups == (("full", 8, 16, 65_536, 512),)
+    assert engine.bytes_per_block == 4 * 65_536 + 4 * 32_768
+    assert engine.num_blocks == GIB // engine.bytes_per_block
+
+
+def test_four_plain_layers_are_one_table():
+    assert evaluate(Plan(kv_cache_memory_bytes=GIB), model=own_model(FOUR_FULL)).engine.bytes_per_block == 4 * 65_536
 
 
 def test_a_model_of_wider_keys_than_values_books_both():
     """Hand computed: keys of 192 and values of 128, 4 heads, 48 layers in bf16."""
     group = LayerGroup(kind="full", layers=48, kv_heads=4, head_dim=192, value_head_dim=128)
-    sources = dict.fromkeys(("parameters", "weight_bytes", "max_position_embeddings", "groups"), "made up")
-    spec = ModelSpec(
-        id="wide",
-        name="Wide",
-        parameters=1,
-        weight_bytes=2,
-        max_position_embeddings=4096,
-        groups=(group,),
-        sources=sources,
-    )
-    report = evaluate(Plan(kv_cache_memory_bytes=GIB), model=spec)
+    report = evaluate(Plan(kv_cache_memory_bytes=GIB), model=own_model(group))
     assert report.cache.bytes_per_token == 48 * 4 * (192 + 128) * 2
     assert report.engine.groups[0].page_bytes == 16 * 4 * (192 + 128) * 2
 
 
 def test_capacity_over_arrays_is_capacity_at_each_point():
     """Hand computed: the same function takes one context or many, one pool or many."""
-    setting = resolve(Plan())
-    shape = layout(setting)
     contexts = np.array([1, 15, 16, 17, 4096, 10_007, 131_072])
     pools = np.array([0, EIGHT_B_BLOCK, 2 * EIGHT_B_BLOCK, GIB, POOL_33_GIB, POOL_33_GIB + 1, 80 * GIB])
-    many = capacity(shape, contexts, pools)
-    for index, (context, pool) in enumerate(zip(contexts.tolist(), pools.tolist(), strict=True)):
-        one = capacity(shape, context, pool)
-        assert many.num_blocks[index] == one.num_blocks
-        assert many.blocks_per_request[index] == one.blocks_per_request == blocks_per_request(shape, context)
-        assert many.max_concurrency[index] == one.max_concurrency
-        assert many.kv_cache_tokens[index] == one.kv_cache_tokens
-        assert many.fits[index] == one.fits == start_check(shape, context, pool).fits
+    for model in (own_model(FOUR_FULL), own_model(FOUR_FULL, FOUR_SLIDING), load_preset("llama-3.1-8b", "model")):
+        setting = resolve(Plan(), model)
+        shape = layout(setting)
+        many = capacity(shape, contexts, pools, in_flight_tokens(setting, contexts))
+        for index, (context, pool) in enumerate(zip(contexts.tolist(), pools.tolist(), strict=True)):
+            in_flight = in_flight_tokens(setting, context)
+            one = capacity(shape, context, pool, in_flight)
+            assert many.num_blocks[index] == one.num_blocks
+            assert many.blocks_per_request[index] == one.blocks_per_request
+            assert one.blocks_per_request == blocks_per_request(shape, context, in_flight)
+            assert many.max_concurrency[index] == one.max_concurrency
+            assert many.kv_cache_tokens[index] == one.kv_cache_tokens
+            assert many.fits[index] == one.fits == start_check(shape, setting, context, pool).fits

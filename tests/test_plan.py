@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from strategies import FIELDS, plans
+from strategies import FIELDS, PACKED_MODELS, plans
 
 from kvplan import Plan
 from kvplan.plan import KvDtype, from_text, to_text
 from kvplan.specs import problems
+from kvplan.texts import table_text
 from kvplan.units import DTYPES
 
 BOUNDS = {
@@ -22,6 +23,7 @@ BOUNDS = {
     "gpu_memory_gib": (2.0**-30, 2.0**20),
     "tp": (1, 64),
     "pp": (1, 64),
+    "dcp": (1, 64),
     "gpu_memory_utilization": (0.0, 1.0),
     "activation_gib": (0.0, 2.0**20),
     "workspace_gib": (0.0, 2.0**20),
@@ -45,16 +47,35 @@ WORDS = {
     "usage": ("server", "llm_class"),
     "admission": ("reserve", "on_demand"),
     "output_dist": ("exponential", "uniform", "fixed"),
+    "mamba_ssm_cache_dtype": ("bf16", "fp16", "fp32"),
+    "spec_method": ("ngram", "suffix", "mtp", "eagle3"),
 }
+FLAGS = (
+    "enable_expert_parallel",
+    "async_scheduling",
+    "enable_prefix_caching",
+    "disable_hybrid_kv_cache_manager",
+)
+TEXTS = {
+    "groups": "(sliding1024:5x16x128,full:1x16x128)*10",
+    "spec": PACKED_MODELS["Kimi-K3"],
+    "table": table_text([(9, 40, 300), (1, 700, 20)]),
+}
+"""A readable value of each field that holds a text of its own language."""
 DEFAULTS = {
     "model": "llama-3.1-8b",
     "gpu": "h100-sxm",
     "tp": 1,
     "pp": 1,
+    "dcp": 1,
+    "enable_expert_parallel": False,
     "allocator_overhead_fraction": 0.0,
     "context": 8192,
     "kv_dtype": "auto",
     "usage": "server",
+    "async_scheduling": True,
+    "enable_prefix_caching": True,
+    "disable_hybrid_kv_cache_manager": False,
     "spec_tokens": 0,
     "shared_prefix_tokens": 0,
     "admission": "reserve",
@@ -76,8 +97,9 @@ def test_the_property_tests_draw_every_field():
     assert set(FIELDS) == set(Plan.model_fields)
 
 
-def test_every_field_has_a_bound_or_a_list_of_words():
-    assert BOUNDS.keys() | WORDS.keys() | {"model", "gpu", "workload"} == Plan.model_fields.keys()
+def test_every_field_has_a_bound_a_list_of_words_or_a_language():
+    languages = TEXTS.keys() | {"model", "gpu", "workload"}
+    assert BOUNDS.keys() | WORDS.keys() | set(FLAGS) | languages == Plan.model_fields.keys()
 
 
 def test_a_plan_without_arguments_has_the_documented_defaults_and_leaves_the_rest_open():
@@ -105,6 +127,30 @@ def test_a_choice_takes_its_words_and_no_other(name):
     assert list(complaint(**{name: WORDS[name][0].upper()})) == [name]
 
 
+@pytest.mark.parametrize("name", FLAGS)
+def test_a_flag_is_true_or_false_in_the_words_of_text_too(name):
+    for value in (True, False):
+        assert getattr(Plan(**{name: value}), name) is value
+        assert from_text({name: str(value).lower()}, Plan(**{name: not value})) == (Plan(**{name: value}), {})
+        assert to_text(Plan(**{name: value}))[name] == str(value).lower()
+    for value in ("auto", "maybe", "", None, 2):
+        assert list(complaint(**{name: value})) == [name]
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_text_is_kept_as_it_was_written_and_an_unreadable_one_is_refused(name):
+    assert getattr(Plan(**{name: TEXTS[name]}), name) == TEXTS[name]
+    assert from_text({name: TEXTS[name]}) == (Plan(**{name: TEXTS[name]}), {})
+    for text in ("", "nonsense", "x" * 100_000):
+        (field, reason), *others = complaint(**{name: text}).items()
+        assert (field, others) == (name, [])
+        assert reason.strip()
+        assert not reason.startswith(f"{name}:")
+        assert len(reason) < 300
+        assert "\n" not in reason
+    assert list(complaint(**{name: 7})) == [name]
+
+
 @pytest.mark.parametrize("name", ["model", "gpu", "workload"])
 def test_an_id_has_one_to_200_characters_and_need_not_exist(name):
     assert getattr(Plan(**{name: "x" * 200}), name) == "x" * 200
@@ -122,6 +168,11 @@ def test_other_spellings_of_a_dtype_become_the_projects_own(name, spelling, word
     plan, dropped = from_text({name: spelling})
     assert getattr(plan, name) == word
     assert dropped == {}
+
+
+def test_the_dtype_of_a_state_has_the_same_other_spellings():
+    assert Plan(mamba_ssm_cache_dtype="float32").mamba_ssm_cache_dtype == "fp32"
+    assert list(complaint(mamba_ssm_cache_dtype="fp8")) == ["mamba_ssm_cache_dtype"]
 
 
 def test_cache_dtypes_are_the_widths_the_project_knows_and_auto():
@@ -203,7 +254,7 @@ def test_a_long_value_does_not_flood_its_message():
 
 @pytest.mark.parametrize("name", [name for name, field in Plan.model_fields.items() if field.default is None])
 def test_auto_in_text_takes_a_value_back(name):
-    value = WORDS[name][0] if name in WORDS else BOUNDS[name][1]
+    value = WORDS[name][0] if name in WORDS else TEXTS[name] if name in TEXTS else BOUNDS[name][1]
     assert from_text({name: "auto"}, Plan(**{name: value})) == (Plan(), {})
     assert to_text(Plan())[name] == "auto"
 

@@ -19,6 +19,8 @@ KEYS = {
         "request_bytes_held_total",
         "request_bytes_booked",
         "request_bytes_booked_total",
+        "request_bytes_fixed",
+        "booked_bytes_per_token",
     ],
     "memory": [
         "total_bytes",
@@ -38,6 +40,7 @@ KEYS = {
         "blocks_per_request",
         "max_concurrency",
         "kv_cache_tokens",
+        "older_token_line",
         "fits",
         "refused",
         "needed_bytes",
@@ -54,6 +57,7 @@ KEYS = {
         "memory_quotient",
         "on_demand_quotient",
         "resident_mean_tokens",
+        "held_share",
         "clipped_share",
         "min_tp",
         "min_tp_weights",
@@ -78,9 +82,23 @@ ORDER = [
     "capacity",
     "batching",
     "paging",
+    "breakdown",
+    "remarks",
     "notes",
     "sources",
     "resolved",
+]
+COST_KEYS = [
+    "kind",
+    "layers",
+    "tables",
+    "block_tokens",
+    "page_bytes",
+    "blocks",
+    "bytes_held",
+    "bytes_booked",
+    "grows",
+    "reason",
 ]
 GROUP_KEYS = ["kind", "layers", "block_tokens", "page_bytes", "blocks_per_request"]
 SOURCE_KEYS = ["layers and heads", "weight_bytes", "total_bytes", "activation_bytes", "workspace_bytes", "lengths"]
@@ -106,14 +124,20 @@ def with_groups(*groups):
 
 
 FULL = LayerGroup(kind="full", layers=32, kv_heads=8, head_dim=128, value_head_dim=128)
-ODD_GROUPS = (
-    LayerGroup(kind="sliding", layers=8, kv_heads=8, head_dim=128, value_head_dim=128, window=1024),
-    LayerGroup(kind="chunked", layers=8, kv_heads=8, head_dim=128, value_head_dim=128, window=8192),
-    LayerGroup(kind="mla", layers=8, kv_heads=1, head_dim=576),
-    LayerGroup(kind="mamba", layers=8, state=LayerState(conv_elements=10, recurrent_elements=100)),
-    LayerGroup(kind="linear", layers=8, state=LayerState(conv_elements=10, recurrent_elements=100)),
-    LayerGroup(kind="short_conv", layers=8, state=LayerState(conv_elements=10, recurrent_elements=0)),
-)
+STATE = LayerState(conv_kernel=4, conv_channels=1024, recurrent_elements=65_536)
+"""A state of 3·1,024 and 65,536 elements: 137,216 bytes in two bytes an element."""
+STATEFUL = [LayerGroup(kind=kind, layers=8, state=STATE) for kind in ("mamba1", "mamba2", "gated_deltanet", "kda")]
+STATEFUL.append(LayerGroup(kind="short_conv", layers=8, state=LayerState(conv_kernel=3, conv_channels=2048)))
+ODD_GROUPS = [
+    (LayerGroup(kind="sliding", layers=8, kv_heads=8, head_dim=128, value_head_dim=128, window=1024), 1024 * 32_768),
+    (LayerGroup(kind="chunked", layers=8, kv_heads=8, head_dim=128, value_head_dim=128, window=2048), 2048 * 32_768),
+    (LayerGroup(kind="mla", layers=8, kv_heads=1, head_dim=576), 8192 * 8 * 576 * 2),
+    (LayerGroup(kind="mla", layers=8, kv_heads=1, head_dim=576, index_dim=128), 8192 * 8 * (576 * 2 + 132)),
+    *((group, 8 * 137_216) for group in STATEFUL[:-1]),
+    (STATEFUL[-1], 8 * 2 * 2048 * 2),
+    (LayerGroup(kind="compressed", layers=8, kv_heads=1, head_dim=512, window=128), 8 * 128 * 584),
+]
+"""Layers that are not plain full attention, with what eight of them hold of a request of 8,192 tokens, by hand."""
 
 
 # One answer for every valid plan
@@ -159,6 +183,8 @@ def test_the_keys_of_a_report_never_change(plan):
     assert {name: list(report[name]) for name in KEYS} == KEYS
     assert list(report["plan"]) == list(Plan.model_fields)
     assert all(list(group) == GROUP_KEYS for group in report["engine"]["groups"])
+    assert all(list(cost) == COST_KEYS for cost in report["breakdown"])
+    assert all(isinstance(remark, str) for remark in report["remarks"])
     assert report["resolved"] is None or list(report["resolved"]) == list(Plan.model_fields)
 
 
@@ -229,8 +255,8 @@ def test_an_unknown_id_is_refused_with_the_nearest_names_and_capacities_are_0(fi
     [
         ({"tp": 7}, "tp", "32 attention heads", 16384),
         ({"kv_heads": 6, "tp": 4}, "tp", "6 KV heads", 16384),
-        ({"pp": 33}, "pp", "32 layers", 4096),
-        ({"layers": 2, "pp": 3}, "pp", "2 layers", 4096),
+        ({"pp": 33}, "pp", "stage 33 of 33", 4096),
+        ({"layers": 2, "pp": 3}, "pp", "stage 3 of 3", 4096),
     ],
 )
 def test_an_engine_that_refuses_says_why_and_still_tells_the_bytes_of_a_token(fields, field, reason, bytes_per_token):
@@ -252,22 +278,43 @@ def assert_serves_nothing(report):
     assert capacity.binding == "does_not_fit"
 
 
-@pytest.mark.parametrize("group", ODD_GROUPS, ids=lambda group: group.kind)
-def test_a_layer_kind_that_is_not_computed_is_refused_in_one_sentence(group):
-    for model in (with_groups(group), with_groups(FULL, group)):
-        report = evaluate(Plan(), model=model)
-        assert report.engine.refused == f"model: Llama 3.1 8B has {group.kind} layers, which are not computed yet"
-        assert_serves_nothing(report)
-        assert report.cache.bytes_per_token is None
+@pytest.mark.parametrize(("group", "held"), ODD_GROUPS, ids=[group.kind for group, _ in ODD_GROUPS])
+def test_every_kind_of_layer_is_computed_alone_and_beside_full_attention(group, held):
+    alone = evaluate(Plan(context=8192), model=with_groups(group))
+    assert alone.cache.request_bytes_held == held
+    reports = [alone]
+    if group.kind != "compressed":
+        reports.append(evaluate(Plan(context=8192), model=with_groups(FULL, group)))
+        assert reports[1].cache.request_bytes_held == held + 8192 * 131_072
+    for report in reports:
+        assert report.engine.refused is None
+        assert report.engine.fits
+        assert report.cache.request_bytes_held <= report.cache.request_bytes_booked
+        assert report.capacity.batch_ceiling > 0
+        assert sum(cost.layers for cost in report.breakdown) >= group.layers
 
 
-def test_full_attention_of_several_shapes_is_refused_in_one_sentence():
+@pytest.mark.parametrize("group", STATEFUL, ids=lambda group: group.kind)
+def test_a_state_takes_nothing_for_a_token(group):
+    cache = evaluate(Plan(), model=with_groups(group)).cache
+    assert (cache.bytes_per_token, cache.bytes_per_token_total) == (0, 0)
+    assert evaluate(Plan(context=1), model=with_groups(group)).cache.request_bytes_held == cache.request_bytes_held
+
+
+def test_full_attention_of_several_shapes_adds_up():
+    """Hand computed: 32 layers of 8 heads of 128 and 32 of 8 keys of 256 and values of 128."""
     wide = FULL.model_copy(update={"head_dim": 256})
-    report = evaluate(Plan(), model=with_groups(FULL, wide))
-    assert report.engine.refused == (
-        "model: Llama 3.1 8B has full-attention layers of several shapes, which are not computed yet"
-    )
+    report = evaluate(Plan(context=8192), model=with_groups(FULL, wide))
+    assert report.engine.refused is None
+    assert report.cache.bytes_per_token == 131_072 + 32 * 8 * (256 + 128) * 2
+    assert report.cache.request_bytes_held == report.cache.request_bytes_booked == 8192 * report.cache.bytes_per_token
+
+
+def test_a_model_whose_layers_keep_nothing_is_answered_in_a_sentence():
+    report = evaluate(Plan(), model=with_groups(LayerGroup(kind="none", layers=4)))
+    assert report.engine.refused
     assert_serves_nothing(report)
+    json.dumps(report.to_dict(), allow_nan=False)
 
 
 def test_a_pool_too_small_for_one_request_is_not_a_refusal():

@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from kvplan.dashboard import share
-from kvplan.dashboard.text import escape
+from kvplan.dashboard.text import escape, escape_sentence
 from kvplan.metrics import Metric
 from kvplan.palette import DARK, LIGHT, POOL_FILL, Palette
 from kvplan.report import Report
@@ -35,8 +35,8 @@ def opening(report: Report, verdict: Verdict, metrics: list[Metric]) -> None:
         st.error(f"Not changed: {escape(line)}", icon=":material/error:")
     words, link = st.columns([6, 1], gap="small")
     with words, st.container(gap="xxsmall"):
-        st.header(verdict.sentence, anchor=False)
-        st.markdown(f":{BADGE_COLOURS[verdict.tone]}-badge[{verdict.badge}] :gray[{escape(verdict.reason)}]")
+        st.header(escape_sentence(verdict.sentence), anchor=False)
+        st.markdown(f":{BADGE_COLOURS[verdict.tone]}-badge[{escape(verdict.badge)}] :gray[{escape(verdict.reason)}]")
     with link, st.container(horizontal=True, horizontal_alignment="right"):
         share.copy_link(report.plan)
     with st.grid(4, min_column_width=150):

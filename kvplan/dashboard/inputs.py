@@ -119,3 +119,8 @@ HELP = {
     "table": "Request lengths in one word, in place of the workload's.",
     "batch": "Sequences in a batch on the Batching page. The batch ceiling, at most 512, unless set.",
 }
+
+
+def decimals(name: str) -> int:
+    """Decimals a widget shows, from its step."""
+    return len(str(STEPS[name]).partition(".")[2].rstrip("0"))

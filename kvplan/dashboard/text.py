@@ -1,4 +1,4 @@
-"""Text from outside, made safe to show."""
+"""Text from outside, made safe to show: names come out of links, and markdown is active almost everywhere."""
 
 
 def escape(text: str) -> str:
@@ -6,3 +6,8 @@ def escape(text: str) -> str:
     for character in "\\`*_{}[]<>()#+!|~:$":
         text = text.replace(character, f"\\{character}")
     return text
+
+
+def escape_sentence(sentence: str) -> str:
+    """The same for a sentence whose decisive words stand between `**`."""
+    return "**".join(escape(part) for part in sentence.split("**"))

@@ -59,6 +59,8 @@ if report.breakdown:
     frame.heading("Held and booked", "one request of this context, on a device of the fullest stage, by kind of layer")
     costs = pd.DataFrame(breakdown.table(report.breakdown))
     frame.table(costs, decimals={"Page, KiB": 1, "Held, MiB": 1, "Booked, MiB": 1})
+    for cost in report.breakdown:
+        st.caption(f"**{breakdown.KIND_NAMES[cost.kind]}**: {cost.reason}.")
     for remark in report.remarks:
         st.caption(remark)
 

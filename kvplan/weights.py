@@ -1,0 +1,88 @@
+"""Parameters -> bytes of the weights as released, by the checkpoint's quantization_config."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from fractions import Fraction
+from math import ceil, prod
+from typing import Any
+
+Config = Mapping[str, Any]
+WHOLE_TENSOR = 2**24
+"""Weights that share a scale where no block is stated: so many that the scale does not count."""
+
+BITS = 16
+"""Of a weight that is not quantised, also where the file holds 32: engines load it in 16."""
+
+LEFT_OUT = ("ignore", "ignored_layers", "modules_to_not_convert", "exclude_modules")
+"""The fields of a quantization_config that list what it spares."""
+
+
+def weight_bytes(counts: Counter, quantisation: Any) -> tuple[int, bool]:
+    """Bytes of the weights as released, and whether they are exact."""
+    if not quantisation:
+        return counts.total() * BITS // 8, True
+    scheme = quantisation if isinstance(quantisation, Mapping) else {}
+    shrunk = counts["experts"] + (0 if _experts_only(scheme) and counts["experts"] else counts["linear"])
+    bits = shrunk * _quantised_bits(scheme) + (counts.total() - shrunk) * BITS
+    # Checkpoints of quant_method mxfp4 shrink the expert matrices and nothing else; others vary in what they spare.
+    return ceil(bits / 8), scheme.get("quant_method") == "mxfp4"
+
+
+def _experts_only(scheme: Config) -> bool:
+    """Whether all attention is spared, as in int4 and mxfp4 checkpoints that shrink routed experts alone."""
+    lists = [scheme[name] for name in LEFT_OUT if isinstance(scheme.get(name), list)]
+    spared = [entry for entries in lists for entry in entries if isinstance(entry, str)]
+    whole_attention = any("self_attn" in entry and "*" in entry and "proj" not in entry for entry in spared)
+    return whole_attention or "mxfp4" in _names(scheme)
+
+
+def _quantised_bits(scheme: Config) -> Fraction:
+    """Bits of a quantised weight with its share of the scales; 16 where the scheme is not known.
+
+    Source: OCP Microscaling Formats 1.0 for mxfp4, NVIDIA's model optimiser for NVFP4, and the configurations of
+    compressed-tensors, AWQ, GPTQ and bitsandbytes in transformers 5.24.0.
+    """
+    names = _names(scheme)
+    if "mxfp4" in names:
+        return 4 + Fraction(8, 32)  # a byte of scale for 32 weights
+    if "nvfp4" in names:
+        return 4 + Fraction(8, 16)
+    if "bitsandbytes" in names:
+        return Fraction(8) if scheme.get("load_in_8bit") else 4 + Fraction(32, 64)
+    if any(name in names for name in ("awq", "gptq", "auto-round")):
+        width = _number(scheme, "bits", 4)
+        return width + Fraction(16 + width, _number(scheme, "group_size", 128))  # a scale and a zero point
+    if "pack-quantized" in names:
+        weights = _first_group(scheme)
+        return _number(weights, "num_bits", 4) + Fraction(16, _number(weights, "group_size", 32))
+    if "fp8" in names or "float-quantized" in names or "int-quantized" in names:
+        return 8 + Fraction(32, _block_elements(scheme))  # an fp32 scale for a block
+    return Fraction(BITS)
+
+
+def _names(scheme: Config) -> str:
+    """What a scheme calls itself, in whichever fields."""
+    return " ".join(str(scheme.get(name)) for name in ("quant_method", "quant_algo", "format")).lower()
+
+
+def _first_group(scheme: Config) -> Config:
+    """How the first group of a compressed-tensors scheme stores its weights."""
+    groups = scheme.get("config_groups")
+    first = next(iter(groups.values()), None) if isinstance(groups, Mapping) else None
+    weights = first.get("weights") if isinstance(first, Mapping) else None
+    return weights if isinstance(weights, Mapping) else {}
+
+
+def _block_elements(scheme: Config) -> int:
+    """Weights that share a scale: a block where one is stated, else so many that the scale does not count."""
+    block = scheme.get("weight_block_size")
+    sides = [side for side in block if isinstance(side, int) and side > 0] if isinstance(block, list) else []
+    return prod(sides) if sides else WHOLE_TENSOR
+
+
+def _number(scheme: Config, name: str, default: int) -> int:
+    """A field of a quantisation, or the default where it is missing or stands for "the whole channel" as -1 does."""
+    value = scheme.get(name)
+    return value if isinstance(value, int) and value > 0 else default
