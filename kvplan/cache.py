@@ -102,14 +102,22 @@ def state_bytes(group: LayerGroup, setting: Setting) -> int:
 
 
 def draft_group(setting: Setting) -> LayerGroup | None:
-    """The layers a speculative method adds to the cache, on the last pipeline stage."""
-    growing = [group for group in setting.model.groups if group.kind in GROWING_KINDS]
-    if setting.plan.spec_method == "eagle3":
-        return growing[0].model_copy(update={"layers": 1}) if growing else None
-    if setting.plan.spec_method != "mtp" or not setting.model.mtp_layers:
+    """The layers a speculative method adds to the cache, on the last pipeline stage; None where it adds none, or where
+    it is not known what.
+
+    EAGLE-3 brings one layer of full attention of the target's shape; multi-token prediction the checkpoint's own
+    layers, of the target's growing kind (of its windowed one in MiMo-V2).
+    """
+    method, groups = setting.plan.spec_method, setting.model.groups
+    growing = [group for group in groups if group.kind in GROWING_KINDS]
+    sliding = [group for group in groups if group.kind == "sliding"]
+    if method == "eagle3" and growing:
+        return growing[0].model_copy(update={"layers": 1})
+    if method == "eagle3" and sliding:
+        return sliding[0].model_copy(update={"layers": 1, "kind": "full", "window": None})
+    if method != "mtp" or not setting.model.mtp_layers:
         return None
     indexed = [group for group in growing if group.index_dim]
-    sliding = [group for group in setting.model.groups if group.kind == "sliding"]
     kind = sliding if setting.model.model_type == "mimo_v2_flash" else indexed or growing
     return kind[0].model_copy(update={"layers": setting.model.mtp_layers}) if kind else None
 

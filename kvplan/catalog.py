@@ -219,10 +219,11 @@ def concrete(setting: Setting) -> dict:
 def _base_model(plan: Plan, model: ModelSpec | None) -> tuple[ModelSpec, list[str]]:
     """The model a plan speaks of: handed over, carried in `spec`, or the preset with its own groups or the plan's."""
     if model is not None:
-        return model, []
+        given = [name for name in ("model", "groups", "spec") if getattr(plan, name) != getattr(DEFAULTS, name)]
+        return model, [f"{name}: ignored, as a model is handed over" for name in given]
     if plan.spec is not None:
-        notes = ["groups: ignored, as spec is given"] if plan.groups is not None else []
-        return spec_from_text(plan.spec), notes
+        given = [name for name in ("model", "groups") if getattr(plan, name) != getattr(DEFAULTS, name)]
+        return spec_from_text(plan.spec), [f"{name}: ignored, as spec is given" for name in given]
     preset = load_preset(plan.model, "model")
     if plan.groups is None:
         return preset, []
@@ -292,10 +293,14 @@ def _notes(plan: Plan, base: ModelSpec, gpu: GpuSpec, kv_dtype: str) -> Iterable
         yield f"kv_dtype: {ENGINE_VERSION} leaves the cache of {base.name} at {kv_dtype} whatever is set"
     elif kv_dtype not in CACHE_DTYPES:
         yield f"kv_dtype: {kv_dtype} is a plain width; {ENGINE_VERSION} has no cache format for it"
-    if plan.v_dtype is not None and plan.v_dtype != kv_dtype:
-        yield f"v_dtype: {plan.v_dtype} beside {kv_dtype} keys is a plain width; {ENGINE_VERSION} stores both alike"
     if plan.v_dtype is not None and not any(group.kind in ATTENTION_KINDS for group in base.groups):
         yield f"v_dtype: ignored, {base.name} stores no values of their own"
+    elif plan.v_dtype is not None and plan.v_dtype != kv_dtype:
+        yield f"v_dtype: {plan.v_dtype} beside {kv_dtype} keys is a plain width; {ENGINE_VERSION} stores both alike"
+    if plan.spec_method is not None and not plan.spec_tokens:
+        yield f"spec_tokens: 0 with {plan.spec_method}; the engine needs at least 1"
+    if plan.spec_method is None and plan.spec_tokens:
+        yield "spec_method: not given, so spec_tokens are only room for each sequence and change no layout"
     if plan.block_size is not None and plan.block_size % BLOCK_SIZE_MULTIPLE:
         yield (
             f"block_size: {plan.block_size} is no multiple of {BLOCK_SIZE_MULTIPLE}; "

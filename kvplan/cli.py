@@ -122,9 +122,8 @@ def _plan(options: argparse.Namespace) -> Plan:
         base, notes = decode_link(options.link)
         for note in notes:
             print(f"kvplan: ignored from the link: {note}", file=sys.stderr)
-    if options.hf_config is not None:
-        base = base.model_copy(update={"spec": _packed_model(Path(options.hf_config))})
-    plan, dropped = from_text(dict(_assignment(text) for text in options.set), base)
+    model = {} if options.hf_config is None else {"spec": _packed_model(Path(options.hf_config))}
+    plan, dropped = from_text(model | dict(_assignment(text) for text in options.set), base)
     if dropped:
         raise BadInput("; ".join(f"{shorten(name)}: {reason}" for name, reason in dropped.items()))
     return plan
@@ -183,7 +182,11 @@ def _rows(report: Report) -> list[tuple[str, str, str]]:
     return [
         ("batch ceiling", count(capacity.batch_ceiling), f"sequences, {verdict.BINDING[capacity.binding]}"),
         ("memory ceiling", count(capacity.memory_ceiling), "sequences by reservation, before other limits"),
-        ("on demand", count(capacity.on_demand_ceiling), "sequences on average, by memory, not a guarantee"),
+        (
+            "on demand",
+            count(capacity.on_demand_ceiling) if engine.fits else "none",
+            "sequences on average, by memory, not a guarantee",
+        ),
         ("smallest tp", str(capacity.min_tp or "none"), "at which one request of this context starts"),
         ("cache per token", binary(cache.bytes_per_token), f"per device, {binary(cache.bytes_per_token_total)} in all"),
         ("request held", gib(cache.request_bytes_held, 3), "per device, what its tokens occupy"),

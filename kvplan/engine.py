@@ -182,7 +182,8 @@ def capacity(layout: Layout, context, available_bytes, in_flight) -> Capacity:
 def older_token_line(layout: Layout, num_blocks: int) -> int:
     """The token line as engines before spring 2026 printed it: an equal share of the blocks for each group, times the
     smallest block. For one group it is num_blocks x block size; for hybrids it says little, but logs carry it."""
-    return num_blocks // len(layout.groups) * min(group.block_tokens for group in layout.groups)
+    smallest = min(group.block_tokens * group.spec.dcp for group in layout.groups)
+    return num_blocks // len(layout.groups) * smallest
 
 
 def start_check(layout: Layout, setting: Setting, context: int, available_bytes: int) -> StartCheck:
@@ -263,7 +264,8 @@ def _all_full(specs: dict[CacheSpec, list[int]]) -> dict[CacheSpec, list[int]]:
         return specs
     found: dict[CacheSpec, list[int]] = {}
     for spec, stages in specs.items():
-        whole = spec if spec.kind == "state" else replace(spec, kind="growing", part="full", window=0)
+        windowed = spec.kind in ("sliding", "chunked")
+        whole = replace(spec, kind="growing", part="full", window=0, dcp=1) if windowed else spec
         found.setdefault(whole, []).extend(stages)
     return found
 

@@ -43,11 +43,9 @@ MINIMUM_BATCHED_TOKENS = {"gemma4": 2496, "gemma4_text": 2496}
 COMPRESSED_BLOCK = 256
 """Tokens in a block of DeepSeek-V4's compressed layers."""
 
-NO_FP8 = frozenset({"bloom"})
-"""Families whose attention (ALiBi) has no fp8 cache on any device."""
-NO_FP8_BELOW_SM89 = frozenset({"gemma3", "gemma4", "gemma4_text", "gpt_oss", "mimo_v2_flash"})
+NO_FP8_ON_A100 = frozenset({"gemma3", "gemma4", "gemma4_text", "gpt_oss", "mimo_v2_flash"})
 """Families that run on the Triton backend, which has no fp8 on an A100; MLA and heads of 96 do as well."""
-NO_FP8_HEAD_DIM_BELOW_SM89 = 96
+NO_FP8_HEAD_DIM_ON_A100 = 96
 NO_FP8_ON_BLACKWELL = frozenset({"mimo_v2_flash"})
 NO_FP8_E5M2 = frozenset({"mimo_v2_flash"})
 NO_PIPELINE = frozenset({"gemma3n", "gemma3n_text"})

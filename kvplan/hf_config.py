@@ -27,7 +27,10 @@ DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "half": "fp1
 SPELLINGS = {
     "num_hidden_layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
     "num_attention_heads": ("num_attention_heads", "n_head", "n_heads", "num_heads"),
-    "num_key_value_heads": ("num_key_value_heads", "num_kv_heads", "multi_query_group_num", "n_kv_heads", "n_head_kv"),
+    "num_key_value_heads": (
+        "num_key_value_heads", "num_kv_heads", "multi_query_group_num", "n_kv_heads", "n_head_kv",
+        "num_attention_groups",
+    ),
     "hidden_size": ("hidden_size", "n_embd", "d_model", "dim"),
     "head_dim": ("head_dim", "kv_channels", "attention_head_dim"),
     "max_position_embeddings": (
@@ -45,17 +48,19 @@ class Config:
 
     def __init__(self, fields: Mapping, outer: Mapping):
         self.fields, self.outer = fields, outer
-        self.family = str(fields.get("model_type") or outer.get("model_type") or "")
+        names = (fields.get("model_type"), outer.get("model_type"))
+        self.family = next((name for name in names if isinstance(name, str)), "")
         self.defaults = hf_facts.DEFAULTS.get(self.family, {})
 
     def has(self, name: str) -> bool:
         return self.get(name) is not None
 
     def get(self, name: str, otherwise=None):
-        """The value of a field under any of its names; null counts as absent."""
-        for key in SPELLINGS.get(name, (name,)):
-            if self.fields.get(key) is not None:
-                return self.fields[key]
+        """The value of a field under any of its names, else the family's default. A null is a word of its own: it says
+        that there is none, and no default takes its place."""
+        given = [self.fields[key] for key in SPELLINGS.get(name, (name,)) if key in self.fields]
+        if given:
+            return next((value for value in given if value is not None), otherwise)
         return self.defaults.get(name, otherwise)
 
     def count(self, name: str, otherwise: int | None = None, least: int = 1, most: int = 2**32) -> int:
@@ -148,8 +153,9 @@ def _is_known(config: Config) -> bool:
 
 
 def _refuse_what_is_not_plain(config: Config) -> None:
+    words = hf_facts.SUSPECT_WORDS if config.has("num_key_value_heads") else hf_facts.SUSPECT_WORDS_WITHOUT_KV_HEADS
     for key in _keys(config.fields):
-        if any(word in key.lower() for word in hf_facts.SUSPECT_WORDS):
+        if any(word in key.lower() for word in words):
             family = shorten(config.family) or "none"
             raise ValueError(
                 f"{shorten(key)}: model_type {family} is not known, and this key speaks of more than plain attention"
@@ -191,9 +197,15 @@ def _attention_kinds(config: Config, layers: int) -> list[str]:
     if config.has("layer_types"):
         return [_named_kind(name) for name in config.listed("layer_types", layers)]
     if family == "llama4_text":
-        return ["full" if (index + 1) % 4 == 0 else "chunked" for index in range(layers)]
-    if not config.has("sliding_window"):
+        return _llama4_kinds(config, layers)
+    if not config.has("sliding_window") or config.get("use_sliding_window") is False:
         return ["full"] * layers
+    if isinstance(config.get("sliding_window_pattern"), str):
+        letters = {"L": "sliding", "G": "full"}
+        pattern = config.get("sliding_window_pattern")
+        if not pattern or set(pattern) - set(letters):
+            raise ValueError(f"sliding_window_pattern: must be letters L and G or a number, got {shown(pattern)}")
+        return [letters[pattern[index % len(pattern)]] for index in range(layers)]
     if config.has("sliding_window_pattern"):
         pattern = config.count("sliding_window_pattern")
         return ["full" if (index + 1) % pattern == 0 else "sliding" for index in range(layers)]
@@ -204,12 +216,22 @@ def _attention_kinds(config: Config, layers: int) -> list[str]:
     if family in hf_facts.WINDOW_IS_A_SWITCH:
         first = config.count("max_window_layers", layers, least=0)
         return ["sliding" if index >= first else "full" for index in range(layers)]
-    if config.get("use_sliding_window") is False:
-        return ["full"] * layers
     raise ValueError(
         f"sliding_window: which layers of model_type {shorten(family) or 'none'} it holds for is not known, "
         f"got {shown(config.get('sliding_window'))}"
     )
+
+
+def _llama4_kinds(config: Config, layers: int) -> list[str]:
+    """Chunked where a layer has rotary positions, full where it has none; chunked nowhere without a chunk."""
+    if not config.has("attention_chunk_size"):
+        return ["full"] * layers
+    if config.get("no_rope_layers"):
+        flags = config.listed("no_rope_layers", layers)
+    else:
+        interval = config.count("no_rope_layer_interval", otherwise=4)
+        flags = [(index + 1) % interval for index in range(layers)]
+    return ["chunked" if flag else "full" for flag in flags]
 
 
 def _named_kind(name) -> str:
@@ -418,6 +440,22 @@ def _jamba_layers(config: Config) -> list[LayerGroup]:
     return [full if index % period == offset else mamba for index in range(config.layers())]
 
 
+def _mamba2_layers(config: Config) -> list[LayerGroup]:
+    """A pure Mamba-2 model."""
+    inner = config.count("expand", otherwise=2) * config.count("hidden_size")
+    heads = config.count("num_heads", otherwise=inner // config.count("head_dim", otherwise=64))
+    state = LayerState(
+        conv_kernel=config.count("conv_kernel", otherwise=4),
+        **_mamba2_sizes(
+            heads=heads,
+            head_dim=config.count("head_dim", otherwise=64),
+            groups=config.count("n_groups", otherwise=8),
+            state=config.count("state_size", otherwise=128),
+        ),
+    )
+    return [LayerGroup(kind="mamba2", state=state)] * config.layers()
+
+
 def _mamba1_layers(config: Config) -> list[LayerGroup]:
     """A pure Mamba-1 model."""
     inner = config.count("intermediate_size", otherwise=config.count("expand") * config.count("hidden_size"))
@@ -493,6 +531,7 @@ READERS: dict[str, Callable[[Config], list[LayerGroup]]] = {
     "nemotron-nas": _block_layers,
     "jamba": _jamba_layers,
     **dict.fromkeys(("falcon_mamba", "mamba"), _mamba1_layers),
+    "mamba2": _mamba2_layers,
     "falcon_h1": _falcon_h1_layers,
     "granitemoehybrid": _granite_layers,
     **dict.fromkeys(("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"), _gated_deltanet_layers),
@@ -538,7 +577,7 @@ def _spec(config: Config, layers: list[LayerGroup], id: str | None) -> ModelSpec
     return ModelSpec(
         id=id or architecture,
         name=id or architecture,
-        model_type=str(config.outer.get("model_type") or "") or config.family or None,
+        model_type=_outer_family(config),
         parameters=counted.total if counted else None,
         weight_bytes=counted.weight_bytes if counted else None,
         dtype=_model_dtype(config) or "bf16",
@@ -547,11 +586,18 @@ def _spec(config: Config, layers: list[LayerGroup], id: str | None) -> ModelSpec
         max_position_embeddings=config.count("max_position_embeddings", STATE_ONLY_LENGTH if stateful_only else None),
         groups=runs(layers),
         mtp_layers=_mtp_layers(config),
-        num_experts=config.count("num_experts", 0, least=0),
+        num_experts=_experts(config),
+        alibi=_has_alibi(config),
         vision_heads=_vision_heads(config),
         notes=tuple(_notes(config)),
         sources=dict.fromkeys(SOURCED, source) | {"parameters": counts, "weight_bytes": released},
     )
+
+
+def _outer_family(config: Config) -> str | None:
+    """The family of the whole model: some facts of the engine hang on the wrapper and not on its text model."""
+    name = config.outer.get("model_type")
+    return (name if isinstance(name, str) and name else config.family) or None
 
 
 def _architecture(config: Config) -> str:
@@ -587,7 +633,23 @@ def _cache_dtype(config: Config) -> str | None:
 def _mtp_layers(config: Config) -> int:
     if config.family not in hf_facts.MTP_FAMILIES:
         return 0
-    return config.count("num_nextn_predict_layers", config.count("mtp_num_hidden_layers", 1, least=0), least=0)
+    default = config.count("mtp_num_hidden_layers", hf_facts.MTP_FAMILIES[config.family], least=0)
+    return config.count("num_nextn_predict_layers", default, least=0)
+
+
+def _experts(config: Config) -> int:
+    """Routed experts, also where a block of its own names them (DBRX)."""
+    block = config.get("ffn_config")
+    holder = Config(block, config.outer) if isinstance(block, Mapping) else config
+    return holder.count("num_experts", 0, least=0)
+
+
+def _has_alibi(config: Config) -> bool:
+    """Whether attention adds a bias by distance, for which there is no fp8 cache."""
+    block = config.get("attn_config")
+    flags = (config.get("alibi"), block.get("alibi") if isinstance(block, Mapping) else None)
+    named = str(config.get("position_embedding_type") or config.get("position_embedding")).lower() == "alibi"
+    return config.family in hf_facts.ALIBI_FAMILIES or named or any(flag is True for flag in flags)
 
 
 def _vision_heads(config: Config) -> int | None:

@@ -51,13 +51,16 @@ SLIDING_ON_EVEN = frozenset({"gemma2", "gpt_oss"})
 WINDOW_IS_A_SWITCH = frozenset({"qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "mimo"})
 """Families in which a `sliding_window` counts only with `use_sliding_window`, from layer `max_window_layers` on."""
 
-MTP_FAMILIES = frozenset(
-    {
-        "deepseek_v3", "deepseek_v32", "ernie4_5_moe", "glm4_moe", "glm_moe_dsa", "kimi_k2", "kimi_linear",
-        "mimo", "mimo_v2_flash", "nemotron_h", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next",
-    }
-)  # fmt: skip
-"""Families whose layers for multi-token prediction the engine can draft with; one where config.json gives no number."""
+MTP_FAMILIES = {
+    "deepseek_v3": 1, "deepseek_v32": 1, "deepseek_v4": 1, "ernie4_5_moe": 1, "glm4_moe": 1, "glm_moe_dsa": 1,
+    "kimi_k2": 1, "kimi_linear": 1, "mimo": 1, "mimo_v2_flash": 1, "nemotron_h": 0, "qwen3_5_moe_text": 1,
+    "qwen3_5_text": 1, "qwen3_next": 1,
+}  # fmt: skip
+"""Families whose layers for multi-token prediction the engine can draft with, and how many where config.json gives no
+number."""
+
+ALIBI_FAMILIES = frozenset({"bloom"})
+"""Families whose attention has a bias by distance without a field that says so."""
 
 PLAIN_FAMILIES = frozenset(
     {
@@ -78,7 +81,10 @@ PLAIN_FAMILIES = frozenset(
 SUSPECT_WORDS = (
     "mamba", "ssm", "linear", "conv", "rwkv", "compress", "latent", "lora_rank", "cross_attention", "layer_group",
     "encoder", "sparse", "recurrent", "state_size", "lstm", "retention", "hyena", "index_", "hybrid_", "layers_block",
-    "attn_layer", "attention_interval", "block_config", "chunk",
+    "attn_layer", "attention_interval", "block_config", "chunk", "per_layer", "share_q", "attention_window",
+    "local_attention",
 )  # fmt: skip
 """Parts of a key's name that speak of something other than plain attention; met in an unknown family, the config is
 refused with the key named, as a guess would be silently wrong."""
+SUSPECT_WORDS_WITHOUT_KV_HEADS = (*SUSPECT_WORDS, "kv_", "_kv", "key_value", "groups", "multi_query")
+"""The same where no number of KV heads is given under a known name: it may stand under another."""

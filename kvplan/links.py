@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, quote, urlencode
 from kvplan.catalog import load_preset
 from kvplan.plan import DEFAULTS, Plan, from_text, to_text
 from kvplan.report import evaluate
-from kvplan.specs import shorten
+from kvplan.specs import shorten, shown
 from kvplan.version import VERSION
 
 LINK_VERSION = 1
@@ -73,6 +73,8 @@ def _fields(link: str | Mapping) -> tuple[dict[str, str], list[str]]:
     notes = []
     if isinstance(link, Mapping):
         pairs = [(str(name), text) for name, value in link.items() for text in _texts(value)]
+    elif not isinstance(link, str):
+        return {}, [f"link: must be a text or a mapping, got a {type(link).__name__}"]
     elif len(link) > MAX_LENGTH:
         return {}, [f"link: longer than {MAX_LENGTH:,} characters, nothing was read"]
     else:
@@ -87,14 +89,16 @@ def _fields(link: str | Mapping) -> tuple[dict[str, str], list[str]]:
 
 
 def _texts(value) -> list[str]:
-    """The texts of one parameter of a mapping, which may hold lists (as parsed queries do), None and plain values."""
-    if isinstance(value, (list, tuple)):
-        return [text for item in value for text in _texts(item)]
-    try:
-        return ["auto" if value is None else str(value)]
-    except ValueError:
-        # An integer too long for Python to write out is no value of any field.
-        return [f"a number of {value.bit_length():,} bits"]
+    """The texts of one parameter of a mapping, which may hold a list of them (as parsed queries do)."""
+    return [_text(item) for item in value] if isinstance(value, (list, tuple)) else [_text(value)]
+
+
+def _text(value) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, (int, float)):
+        return shown(value)
+    return "auto" if value is None else f"a {type(value).__name__}"
 
 
 def _query(link: str) -> str:

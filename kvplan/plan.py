@@ -22,7 +22,7 @@ def _checked(parse: Callable[[str], object]) -> Callable[[str], str]:
         try:
             parse(text)
         except ValueError as error:
-            raise ValueError(str(error).split(": ", 1)[1]) from None
+            raise ValueError(str(error).partition(": ")[2] or str(error)) from None
         return text
 
     return check

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kvplan import engine_facts as facts
+from kvplan.cache import draft_group
 from kvplan.catalog import Setting
 from kvplan.specs import ATTENTION_KINDS, STATE_KINDS
 
@@ -71,6 +72,8 @@ def _speculation(setting: Setting) -> Iterator[str]:
     method, model = setting.plan.spec_method, setting.model
     if method == "mtp" and not model.mtp_layers:
         yield f"spec_method: {model.name} has no layers for multi-token prediction, got mtp"
+    if method in ("mtp", "eagle3") and draft_group(setting) is None:
+        yield f"spec_method: what {method} adds to the cache of {model.name} is not known"
 
 
 def _cache_dtype(setting: Setting) -> Iterator[str]:
@@ -79,19 +82,19 @@ def _cache_dtype(setting: Setting) -> Iterator[str]:
     mla = any(group.kind == "mla" for group in model.groups)
     indexed = mla and any(group.index_dim for group in model.groups)
     if indexed and device < 90:
-        yield f"gpu: MLA with an indexer needs a device of the Hopper or Blackwell class, got {setting.gpu.name}"
+        yield f"gpu: MLA with an indexer needs compute capability 9.x or 10.x, got {setting.gpu.name}"
     if mla and dtype in ("fp8_e5m2", "fp8_per_token_head", "int8_per_token_head"):
         yield f"kv_dtype: MLA has no {dtype} cache"
     if dtype not in facts.FP8_DTYPES:
         return
-    if family in facts.NO_FP8:
+    if model.alibi and family not in facts.IGNORES_CACHE_DTYPE:
         yield f"kv_dtype: {model.name} has no fp8 cache, as its attention uses ALiBi, got {dtype}"
     if family in facts.NO_FP8_E5M2 and dtype == "fp8_e5m2":
         yield f"kv_dtype: {model.name} has no {dtype} cache"
     if family in facts.NO_FP8_ON_BLACKWELL and device == 100:
         yield f"kv_dtype: {model.name} has no fp8 cache on {setting.gpu.name}, got {dtype}"
-    narrow = any(group.head_dim == facts.NO_FP8_HEAD_DIM_BELOW_SM89 for group in model.groups)
-    if device == 80 and (mla or narrow or family in facts.NO_FP8_BELOW_SM89):
+    narrow = any(group.head_dim == facts.NO_FP8_HEAD_DIM_ON_A100 for group in model.groups)
+    if device == 80 and (mla or narrow or family in facts.NO_FP8_ON_A100):
         yield f"kv_dtype: {model.name} has no fp8 cache on {setting.gpu.name}, got {dtype}"
 
 

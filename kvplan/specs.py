@@ -123,13 +123,14 @@ class ModelSpec(Frozen):
     `num_attention_heads` is None where it is not known; `kv_cache_dtype` is set where the checkpoint itself asks for
     another cache width. `model_type` is Hugging Face's word for the architecture: some facts of the engine hang on it.
     `mtp_layers`: layers for multi-token prediction that come with the checkpoint. `vision_heads`: attention heads of
-    the vision tower, where tp must divide them too.
+    the vision tower, where tp must divide them too. `alibi`: attention with a bias by distance. `notes` say what was
+    guessed when the model was read.
     """
 
     id: Name
     name: Name
     hf_id: str | None = None
-    model_type: str | None = None
+    model_type: Annotated[str, Field(max_length=120)] | None = None
     parameters: Annotated[int, Field(ge=1)] | None
     weight_bytes: PositiveBytes | None
     dtype: Literal["bf16", "fp16", "fp32"] = "bf16"
@@ -140,7 +141,8 @@ class ModelSpec(Frozen):
     mtp_layers: Annotated[int, Field(ge=0, le=64)] = 0
     num_experts: Annotated[int, Field(ge=0, le=2**20)] = 0
     vision_heads: Count | None = None
-    notes: tuple[str, ...] = ()
+    alibi: bool = False
+    notes: Annotated[tuple[Annotated[str, Field(max_length=300)], ...], Field(max_length=4)] = ()
     sources: Sources
 
     @model_validator(mode="after")

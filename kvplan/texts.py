@@ -16,7 +16,6 @@ MAX_TEXT, MAX_INFLATED, MAX_LAYERS = 4_096, 65_536, 4_096
 RUN = re.compile(r"(full|sliding|chunked)([0-9]+)?:([0-9]+)x([0-9]+)x([0-9]+)(?:/([0-9]+))?")
 PART = re.compile(r"\(([^()]*)\)\*([0-9]{1,6})|([^(),]+)")
 """A pattern in brackets with its repeats, or a single run."""
-UNSOURCED = ("notes", "sources")
 LINK_SOURCE = Source(text="carried by the link, without its sources")
 
 
@@ -54,7 +53,7 @@ def groups_from_text(text: str) -> tuple[LayerGroup, ...]:
 
 def spec_text(model: ModelSpec) -> str:
     """A whole model, packed: compact JSON without its sources, zlib, base64url."""
-    return _packed(model.model_dump(mode="json", exclude_defaults=True, exclude=set(UNSOURCED)))
+    return _packed(model.model_dump(mode="json", exclude_defaults=True, exclude={"sources"}))
 
 
 def spec_from_text(text: str) -> ModelSpec:

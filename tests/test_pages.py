@@ -161,11 +161,13 @@ def test_a_preset_link_opens_the_plan_and_the_address_carries_its_fields():
     assert dict(app.query_params) == {"model": "llama-3.1-70b", "tp": "4", "context": "16384"}
 
 
-def test_what_a_link_has_wrong_is_named_once_and_the_rest_opens():
+def test_what_a_link_has_wrong_is_named_until_the_plan_changes_and_the_rest_opens():
     app = opened({"tp": "4", "colour": "red", "context": "many", "v": "99"})
     (warning,) = app.warning
     assert all(word in warning.value for word in ("colour", "context", "the link was written in format 99"))
     assert plan_of(app) == Plan(tp=4)
+    app.select_slider(key="context").set_value(65536).run()
+    assert not app.warning
 
 
 def test_a_full_link_survives_a_page_switch():

@@ -107,11 +107,14 @@ def _opened(session: Session | None) -> Session:
     query = address.query()
     before = session.former.pop(str(query), None) if session else None
     plan, notes = (before, []) if before else decode_link(query)
-    return Session(plan=_normal(plan), notes=notes, widest=session.widest if session else {}, ready=CUSTOM)
+    if session is None:
+        return Session(plan=_normal(plan), notes=notes)
+    return Session(plan=_normal(plan), notes=notes, former=session.former, widest=session.widest)
 
 
 def _read(session: Session) -> bool:
-    """Take the plan out of the widgets; whether fields moved that the user did not touch."""
+    """Take the plan out of the widgets; whether fields moved that the user did not touch. What was dropped from the
+    link is said until the plan changes."""
     session.wrong = []
     if chosen := st.session_state.pop("next_plan", None):
         session.plan, session.notes = _normal(chosen), []
@@ -120,6 +123,8 @@ def _read(session: Session) -> bool:
     values = {name: st.session_state.get(name, session.seeded[name][-1]) for name in Plan.model_fields}
     plan, session.wrong = from_widgets(values, session.seeded, before, set(query))
     session.plan = _normal(plan)
+    if session.plan != before:
+        session.notes = []
     moved = (session.plan.model, session.plan.gpu) != (before.model, before.gpu)
     if moved and short_query(session.plan) != address.flat(query):
         # The browser has overwritten its entry with the new model and the old overrides; Back to it is to the old plan.
