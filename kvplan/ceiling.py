@@ -76,10 +76,7 @@ def ceilings(setting: Setting, shape: Layout, numbers: Capacity, context) -> Cei
     """
     plan = setting.plan
     in_flight = in_flight_tokens(setting, context)
-    shared = sum(
-        shared_blocks(plan.shared_prefix_tokens, context, group.block_tokens * group.spec.dcp)
-        for group in shape.growing
-    )
+    shared = shared_prefix_blocks(setting, shape, context)
     own_blocks = blocks_per_request(shape, context + plan.spec_tokens, in_flight) - shared
     free_blocks = np.maximum(numbers.num_blocks - shared, 0)
     by_memory = free_blocks // own_blocks
@@ -107,6 +104,14 @@ def ceilings(setting: Setting, shape: Layout, numbers: Capacity, context) -> Cei
         memory_quotient=_real(free_blocks / own_blocks),
         on_demand_quotient=_real(np.maximum(free_blocks / own_blocks, on_demand)),
         resident_mean_tokens=_real(resident),
+    )
+
+
+def shared_prefix_blocks(setting: Setting, shape: Layout, context):
+    """Blocks of the shared prefix that all requests of `context` book once, over every growing group."""
+    return sum(
+        shared_blocks(setting.plan.shared_prefix_tokens, context, group.block_tokens * group.spec.dcp)
+        for group in shape.growing
     )
 
 

@@ -19,6 +19,7 @@ from kvplan.plan import MAX_PARALLEL
 from kvplan.report import Report
 from kvplan.specs import ModelSpec
 from kvplan.units import GIB
+from kvplan.verdict import BINDING
 
 POINTS_PER_OCTAVE = 8
 SMALLEST_CONTEXT = 1024
@@ -75,17 +76,24 @@ def plan_ceilings(report: Report) -> CeilingCurve:
 
 
 def comparisons(report: Report, model: ModelSpec | None = None) -> list[Comparison]:
-    """The plan with another cache dtype and with half and twice the tp, as far as these exist."""
+    """The plan with another cache dtype and with half and twice the tp, or the smallest tp that starts; those under
+    which nothing fits, or exactly what fits now, are left out."""
     contexts = _contexts(*context_range(report))
+    own = ceiling_curve(report.setting, contexts)
     changes = {f"{dtype} KV": {"kv_dtype": dtype, "v_dtype": None} for dtype in _other_dtypes(report.setting)}
-    changes |= {f"tp {tp}": {"tp": tp} for tp in _other_tps(report.plan.tp)}
-    return [
+    changes |= {f"tp {tp}": {"tp": tp} for tp in _other_tps(report)}
+    found = [
         Comparison(
             name=name,
             changed=next(iter(change)),
             curve=ceiling_curve(resolve(report.plan.model_copy(update=change), model), contexts),
         )
         for name, change in changes.items()
+    ]
+    return [
+        other
+        for other in found
+        if other.curve.memory_ceiling.any() and not np.array_equal(other.curve.memory_quotient, own.memory_quotient)
     ]
 
 
@@ -123,7 +131,7 @@ def ceiling_table(report: Report, model: ModelSpec | None = None) -> list[dict]:
             f"Reserve, {dtype} KV": int(reserve_other),
             "On demand, mean": int(on_demand),
             "Runs": int(runs),
-            "Limit": str(limit),
+            "Limit": BINDING[str(limit)],
         }
         for context, blocks, reserve, reserve_other, on_demand, runs, limit in zip(
             contexts,
@@ -182,5 +190,9 @@ def _other_dtypes(setting: Setting) -> list[str]:
     ][:2]
 
 
-def _other_tps(tp: int) -> list[int]:
-    return [other for other in ((tp // 2, tp * 2) if tp > 1 else (2, 4)) if other <= MAX_PARALLEL]
+def _other_tps(report: Report) -> list[int]:
+    tp, smallest = report.plan.tp, report.capacity.min_tp
+    near = {tp // 2, tp * 2} if tp > 1 else {2, 4}
+    if smallest and not report.engine.fits:
+        near.add(smallest)
+    return sorted(other for other in near if other != tp and other <= MAX_PARALLEL)

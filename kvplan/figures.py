@@ -39,15 +39,15 @@ from kvplan.drawing import (
 from kvplan.labels import Canvas, Side, spread
 from kvplan.palette import LIGHT, Palette
 from kvplan.report import Report
-from kvplan.units import GIB, count, gib, percent, short_tokens
+from kvplan.units import GIB, count, gib, gib_or_less, percent, short_tokens
 
 NOMINAL_WIDTH = 560
 LINE_SPACING = 17
 LABEL_BAND = 0.233
 """How far the ceiling chart runs on behind its last context, as a share of its range (to 3.1 times of 1k to 128k); the
 band holds the names of the lines."""
-LARGEST_CUT_POOL = 48
-"""Up to this many sequences are drawn one by one in the pool; above, they would be lines without space between."""
+SMALLEST_BOX = 0.012
+"""Sequences of at least this share of the memory chart are outlined one by one; lower ones would be all outline."""
 
 
 def ceiling_figure(
@@ -113,7 +113,7 @@ def memory_figure(report: Report, palette: Palette = LIGHT) -> go.Figure:
     for name, size, fill, _, words in parts:
         if size:
             _bar(drawing, palette, name, size, fill, words, hatched=name == "Left free")
-    _cut_pool(drawing, report, (memory.weight_bytes + overhead) / GIB, palette.held)
+    _cut_pool(drawing, report, (memory.weight_bytes + overhead) / GIB, top, palette.held)
 
     labels, below = [], 0
     for name, size, _, colour, words in parts:
@@ -200,6 +200,9 @@ def waste_figure(report: Report, curve: WasteCurve, unit: str = "share", palette
             drawing, canvas, palette, x=found.block_size, y=own, height=log10(own),
             value=words(own), where=count(found.block_size), what="wasted at block",
         )  # fmt: skip
+    else:
+        vertical(drawing, found.block_size, palette)
+        note(drawing, palette, f"nothing wasted at {count(found.block_size)}", log10(found.block_size), y_range[0])
     for line, drawn in zip(lines, points, strict=True):
         name_along(drawing, line, canvas, drawn)
     return drawing.figure()
@@ -320,7 +323,9 @@ def _pool_words(report: Report, palette: Palette) -> list[str]:
     words = [gib(report.memory.pool_bytes)]
     if capacity.batch_ceiling >= 1:
         held = percent(capacity.held_share)
-        words.append(f"{count(capacity.batch_ceiling)} × {gib(booked, 2).removesuffix(' GiB')} booked")
+        if shared := report.cache.request_bytes_shared:
+            words.append(f"prefix {gib_or_less(shared)}, once")
+        words.append(f"{count(capacity.batch_ceiling)} × {gib_or_less(booked - shared).removesuffix(' GiB')} booked")
         words.append(f'<span style="color:{palette.held}">{held} of it held</span>')
     return words
 
@@ -330,18 +335,25 @@ def _estimated(report: Report) -> list[str]:
     return ["estimate"] if any(report.sources[name].mark == "estimate" for name in names) else []
 
 
-def _cut_pool(drawing: Drawing, report: Report, bottom: float, held_colour: str) -> None:
-    """The pool's sequences as boxes, each filled from the left by the share it holds."""
+def _cut_pool(drawing: Drawing, report: Report, bottom: float, top: float, held_colour: str) -> None:
+    """The shared prefix, then the pool's sequences as boxes, each filled from the left by the share it holds."""
     capacity = report.capacity
     if capacity.batch_ceiling < 1:
         return
-    booked = report.cache.request_bytes_booked / GIB
+    shared = report.cache.request_bytes_shared / GIB
+    booked = report.cache.request_bytes_booked / GIB - shared
     sequences = min(capacity.batch_ceiling, capacity.memory_ceiling)
+    if shared:
+        drawing.shape(
+            type="rect", x0=0, x1=BAR, y0=bottom, y1=bottom + shared,
+            fillcolor=held_colour, line_width=0, layer="above",
+        )  # fmt: skip
+        bottom += shared
     drawing.shape(
         type="rect", x0=0, x1=BAR * capacity.held_share, y0=bottom, y1=bottom + sequences * booked,
         fillcolor=held_colour, line_width=0, layer="above",
     )  # fmt: skip
-    if sequences <= LARGEST_CUT_POOL:
+    if booked > SMALLEST_BOX * top:
         for index in range(sequences):
             drawing.shape(
                 type="rect", x0=0, x1=BAR, y0=bottom + index * booked, y1=bottom + (index + 1) * booked,
@@ -349,6 +361,8 @@ def _cut_pool(drawing: Drawing, report: Report, bottom: float, held_colour: str)
             )  # fmt: skip
 
 
+WORD_LINE = 15.5
+"""Height of a line of words beside the memory bar, in pixels."""
 BAR = 0.5
 """The right edge of the memory bar, as a share of the plot's width; the words stand to the right of it."""
 
@@ -373,11 +387,15 @@ def _device_line(drawing: Drawing, height: float, palette: Palette) -> None:
 def _stack_labels(drawing: Drawing, labels: list, top: float) -> None:
     """Words right of the bar at the middle of their part, pushed apart by how many lines each has."""
     height = HEIGHT - MARGIN["t"] - MARGIN["b"]
-    line = 15.5
-    edge = 0.0
-    for value, colour, words in sorted(labels, key=lambda label: label[0]):
-        block = len(words) * line
-        middle = max(value / top * height, edge + block / 2)
-        edge = middle + block / 2 + 4
-        value = min(middle, height - block / 2) / height * top
-        write(drawing, "<br>".join(words), BAR + 0.05, value, colour, Side(1, 0, 0))
+    labels = sorted(labels, key=lambda label: label[0])
+    blocks = [len(words) * WORD_LINE for _, _, words in labels]
+    middles, edge = [], 0.0
+    for (value, _, _), block in zip(labels, blocks, strict=True):
+        middles.append(max(value / top * height, edge + block / 2))
+        edge = middles[-1] + block / 2 + 4
+    edge = height
+    for index in reversed(range(len(labels))):
+        middles[index] = min(middles[index], edge - blocks[index] / 2)
+        edge = middles[index] - blocks[index] / 2 - 4
+    for (_, colour, words), middle in zip(labels, middles, strict=True):
+        write(drawing, "<br>".join(words), BAR + 0.05, middle / height * top, colour, Side(1, 0, 0))

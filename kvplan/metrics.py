@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from kvplan.engine_facts import ENGINE_VERSION
 from kvplan.report import Report
-from kvplan.units import binary, count, gib, mean, percent, percent_exact, short_tokens
+from kvplan.units import GIB, binary, count, gib, gib_or_less, mean, percent, percent_exact, short_tokens
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def paging(report: Report) -> list[Metric]:
     return [
         Metric(
             "Wasted a sequence",
-            f"{found.waste_tokens:.1f} tokens",
+            f"{found.waste_tokens:,.1f} tokens",
             f"half a block is {(found.block_size - 1) / 2:,.1f}",
             "Slots of the last block that hold no token when a sequence completes, on average over the workload: "
             "block × ceil(tokens / block) − tokens. About (block − 1)/2 for sequences long against the block.",
@@ -85,7 +85,7 @@ def paging(report: Report) -> list[Metric]:
         ),
         Metric(
             "Block",
-            f"{count(found.block_size)} tokens",
+            f"{count(found.block_size)} token{'' if found.block_size == 1 else 's'}",
             f"{binary(report.engine.bytes_per_block)} a device",
             f"Tokens in one block of the cache, and what a block takes on one device over all its layers. "
             f"{ENGINE_VERSION} uses 16 for ordinary attention unless told otherwise.",
@@ -100,9 +100,13 @@ def _batch_ceiling(report: Report) -> Metric:
     elif report.memory.pool_bytes == 0:
         whose = "no room for a cache"
     elif not report.engine.fits:
-        whose = f"one needs {gib(report.engine.needed_bytes, 2)}"
-    else:
+        whose = f"one needs {gib_or_less(report.engine.needed_bytes)}"
+    elif report.memory.left_free_bytes < 0:
+        whose = "more than the device holds"
+    elif capacity.memory_quotient < 1000:
         whose = f"{capacity.memory_quotient:,.2f} by memory, at {context}"
+    else:
+        whose = f"{count(capacity.memory_ceiling)} by memory, at {context}"
     return Metric(
         "Batch ceiling",
         count(capacity.batch_ceiling),
@@ -119,19 +123,23 @@ def _pool(report: Report) -> Metric:
         "Memory of one device left for the KV cache: total × utilization − weights − activations − workspace − "
         "allocator overhead. Activations and workspace are estimates unless set."
     )
-    if memory.pool_bytes == 0:
+    if report.plan.kv_cache_memory_bytes is not None:
+        explanation = "Memory of one device for the KV cache, as given in bytes; nothing is derived from the device."
+    elif memory.pool_bytes == 0:
         whose = f"short by {gib(memory.shortfall_bytes)} a device"
         return Metric("KV pool", "none", whose, explanation)
     whose = f"per device, {percent(memory.pool_bytes / memory.total_bytes)} of {gib(memory.total_bytes)}"
-    return Metric("KV pool", gib(memory.pool_bytes), whose, explanation)
+    pool = gib(memory.pool_bytes) if memory.pool_bytes >= GIB / 10 else binary(memory.pool_bytes)
+    return Metric("KV pool", pool, whose, explanation)
 
 
 def _cache_per_token(report: Report) -> Metric:
     cache = report.cache
+    whose = "growing part" if cache.request_bytes_fixed else "per device"
     return Metric(
         "Cache per token",
         binary(cache.bytes_per_token),
-        f"per device, {binary(cache.bytes_per_token_total)} in all",
+        f"{whose}, {binary(cache.bytes_per_token_total)} in all",
         "Bytes that one token of one sequence adds for good: layers × KV heads × (key + value width) × bytes an "
         "element, MLA's latent vectors and index keys alike; windows and states add none. On a device of the fullest "
         "stage; in all: over every device, copies of replicated heads included.",
@@ -140,8 +148,11 @@ def _cache_per_token(report: Report) -> Metric:
 
 def _on_demand_or_tp(report: Report) -> Metric:
     capacity = report.capacity
-    if capacity.batch_ceiling < 1:
-        whose = "set it in the sidebar" if capacity.min_tp else "no tp is enough"
+    if not report.engine.fits:
+        if report.plan.kv_cache_memory_bytes is not None:
+            whose = "with the pool as given"
+        else:
+            whose = "set it in the sidebar" if capacity.min_tp else "no tp is enough"
         return Metric(
             "Smallest tp",
             str(capacity.min_tp or "none"),

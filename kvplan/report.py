@@ -22,7 +22,8 @@ class CacheReport:
     """Bytes of cache. Without `_total`: one device of the fullest pipeline stage; with it: over all ranks.
 
     `request_bytes_held` is what the tokens of one request of `context` occupy, `_booked` what the engine sets aside:
-    `_fixed` whatever the length at this context, and `booked_bytes_per_token` for every token of it.
+    `_shared` of it once for all requests (a prefix), `_fixed` whatever the length at this context, and
+    `booked_bytes_per_token` for every token of it.
     """
 
     bytes_per_token: int | float | None = None
@@ -31,6 +32,7 @@ class CacheReport:
     request_bytes_held_total: int | None = None
     request_bytes_booked: int | None = None
     request_bytes_booked_total: int | None = None
+    request_bytes_shared: int | None = None
     request_bytes_fixed: int | None = None
     booked_bytes_per_token: float | None = None
 
@@ -51,7 +53,7 @@ class EngineReport:
     `older_token_line` what engines before spring 2026 printed for the same pool."""
 
     block_size: int = 0
-    groups: tuple[EngineGroup, ...] = ()
+    groups: list[EngineGroup] = field(default_factory=list)
     bytes_per_block: int = 0
     num_blocks: int = 0
     blocks_per_request: int = 0
@@ -86,6 +88,14 @@ class CapacityReport:
     clipped_share: float | None = None
     min_tp: int | None = None
     min_tp_weights: int | None = None
+
+    @property
+    def on_demand_running(self) -> int:
+        """Sequences that run on average without reserving: what memory holds on demand, within the other limits."""
+        if self.batch_ceiling < 1:
+            return 0
+        quota = self.on_demand_ceiling if self.tenant_quota is None else self.tenant_quota
+        return min(self.on_demand_ceiling, quota, self.max_num_seqs)
 
 
 @dataclass(frozen=True)
@@ -191,6 +201,7 @@ def _cache(setting: Setting, shape: engine.Layout) -> CacheReport:
         request_bytes_held_total=held.request_bytes_total,
         request_bytes_booked=blocks * shape.bytes_per_block,
         request_bytes_booked_total=blocks * sum(shape.stage_block_bytes) * plan.tp,
+        request_bytes_shared=int(ceiling.shared_prefix_blocks(setting, shape, plan.context)) * shape.bytes_per_block,
         request_bytes_fixed=cost.fixed_bytes,
         booked_bytes_per_token=cost.bytes_per_token,
     )
@@ -199,7 +210,7 @@ def _cache(setting: Setting, shape: engine.Layout) -> CacheReport:
 def _engine(setting: Setting, shape: engine.Layout, numbers: engine.Capacity, pool_bytes: int) -> EngineReport:
     context = setting.plan.context
     in_flight = engine.in_flight_tokens(setting, context)
-    groups = tuple(
+    groups = [
         EngineGroup(
             group.kind,
             group.layers,
@@ -208,7 +219,7 @@ def _engine(setting: Setting, shape: engine.Layout, numbers: engine.Capacity, po
             engine.group_blocks(group, context, in_flight),
         )
         for group in shape.groups
-    )
+    ]
     if shape.refused:
         return EngineReport(
             block_size=shape.block_size, groups=groups, bytes_per_block=shape.bytes_per_block, refused=shape.refused
@@ -267,15 +278,16 @@ def _remarks(setting: Setting, shape: engine.Layout, numbers: engine.Capacity, p
     twice = 2 * setting.plan.context
     longer = engine.capacity(shape, twice, pool_bytes, engine.in_flight_tokens(setting, twice))
     sentence = breakdown.cost_sentence(breakdown.request_cost(setting, shape))
+    if not numbers.num_blocks:
+        return (sentence,)
     older = engine.older_token_line(shape, numbers.num_blocks)
     return (sentence, *breakdown.remarks(setting, shape, numbers.kv_cache_tokens, longer.kv_cache_tokens, older))
 
 
 def _batching(setting: Setting, capacity: CapacityReport) -> BatchingReport:
     plan = setting.plan
-    starts_on_demand = plan.admission == "on_demand" and capacity.batch_ceiling > 0
-    start = capacity.on_demand_ceiling if starts_on_demand else capacity.batch_ceiling
-    batch = plan.batch or min(max(start, 1), LARGEST_AUTOMATIC_BATCH)
+    running = capacity.on_demand_running if plan.admission == "on_demand" else capacity.batch_ceiling
+    batch = plan.batch or min(max(running, 1), LARGEST_AUTOMATIC_BATCH)
     static = batching.static_utilisation(setting.lengths, batch)
     return BatchingReport(
         batch=batch,

@@ -10,7 +10,7 @@ from typing import Literal
 
 from kvplan.plan import MAX_PARALLEL
 from kvplan.report import Report
-from kvplan.units import count, gib, mean, percent
+from kvplan.units import binary, count, gib, gib_or_less, mean, percent
 
 Tone = Literal["memory", "limit", "workload"]
 SPACE = "\N{NO-BREAK SPACE}"
@@ -37,8 +37,8 @@ def ceiling(report: Report) -> Verdict:
     binding = report.capacity.binding
     return Verdict(
         sentence=_ceiling_sentence(report),
-        badge="not served" if report.engine.refused else BINDING[binding],
-        tone="memory" if binding == "memory" else "limit",
+        badge=_badge(report),
+        tone="memory" if binding == "memory" and not _over_device(report) else "limit",
         reason=_ceiling_reason(report),
     )
 
@@ -46,7 +46,7 @@ def ceiling(report: Report) -> Verdict:
 def batching(report: Report) -> Verdict:
     """What static batches leave idle on this workload."""
     found = report.batching
-    if report.setting is None:
+    if not report.engine.fits:
         return ceiling(report)
     idle = 1 - found.static_utilisation
     if found.batch == 1:
@@ -65,7 +65,7 @@ def batching(report: Report) -> Verdict:
 def paging(report: Report) -> Verdict:
     """What whole blocks waste, and what reserving the context would."""
     found = report.paging
-    if report.setting is None:
+    if not report.engine.fits:
         return ceiling(report)
     sentence = (
         f"Blocks of {count(found.block_size)} waste **{percent(found.waste_share)}** of the cache; "
@@ -93,26 +93,78 @@ def plain(sentence: str) -> str:
     return sentence.replace("**", "").replace(SPACE, " ")
 
 
+def _badge(report: Report) -> str:
+    if report.engine.refused:
+        return "not served"
+    return "exceeds the device" if _over_device(report) else BINDING[report.capacity.binding]
+
+
+def _over_device(report: Report) -> bool:
+    """Whether a pool given in bytes and the rest are more than the device has."""
+    return report.engine.fits and report.memory.left_free_bytes < 0
+
+
 def _ceiling_sentence(report: Report) -> str:
-    capacity, engine, plan = report.capacity, report.engine, report.plan
-    if engine.refused:
-        return f"**Not served**: {engine.refused}"
-    context = f"{count(plan.context)} tokens"
-    if report.memory.shortfall_bytes or report.memory.pool_bytes == 0:
-        return f"**Does not fit**: {_weights(report)}; {_cure(report)}"
-    if not engine.fits:
-        longest = engine.suggested_context
-        cure = f"the longest that fits is {count(longest)}" if longest else "the pool holds not a single block"
-        return f"**Not one sequence** of {context} fits on {devices(report)}; {cure}"
-    if plan.admission == "on_demand":
+    capacity, context = report.capacity, f"{count(report.plan.context)} tokens"
+    if report.engine.refused:
+        return f"**Not served.** {report.engine.refused}"
+    if not report.engine.fits:
+        return _why_none(report, context)
+    if _over_device(report):
+        needed = report.memory.total_bytes - report.memory.left_free_bytes
         return (
-            f"**{count(capacity.on_demand_ceiling)} sequences** on average fit on demand on {devices(report)}; "
-            f"{count(capacity.batch_ceiling)} by reserving {context}"
+            f"**Does not fit**: with a pool of {gib(report.memory.pool_bytes)} as given, a device of "
+            f"{gib(report.memory.total_bytes)} needs {gib(needed)}"
         )
+    if capacity.batch_ceiling < 1:
+        return f"**Not one sequence** of {context} runs on {devices(report)}; {_why_no_slot(report)}"
+    if report.plan.admission == "on_demand":
+        return _on_demand_sentence(report, context)
     number = f"**{_sequences(capacity.batch_ceiling)}** of {context}"
+    runs = "s" if capacity.batch_ceiling == 1 else ""
     if capacity.binding == "memory":
-        return f"{number} {'fits' if capacity.batch_ceiling == 1 else 'fit'} on {devices(report)}"
-    return f"{number} run on {devices(report)}; memory would hold {count(capacity.memory_ceiling)}"
+        return f"{number} fit{runs} on {devices(report)}"
+    return f"{number} run{runs} on {devices(report)}; memory would hold {count(capacity.memory_ceiling)}"
+
+
+def _on_demand_sentence(report: Report, context: str) -> str:
+    capacity, running = report.capacity, report.capacity.on_demand_running
+    if running < capacity.on_demand_ceiling:
+        return (
+            f"**{_sequences(running)}** run{'s' if running == 1 else ''} on {devices(report)}; "
+            f"memory would hold {count(capacity.on_demand_ceiling)} on average on demand"
+        )
+    return (
+        f"**{_sequences(running)}** on average fit{'s' if running == 1 else ''} on demand on {devices(report)}; "
+        f"{count(capacity.batch_ceiling)} by reserving {context}"
+    )
+
+
+def _why_none(report: Report, context: str) -> str:
+    """Why the start-up check fails, and what would help."""
+    engine, memory = report.engine, report.memory
+    if report.plan.kv_cache_memory_bytes is None and memory.pool_bytes == 0:
+        return f"**Does not fit**: {_weights(report)}; {_cure(report)}"
+    if engine.suggested_context:
+        why = f"the longest that fits is {count(engine.suggested_context)}"
+    else:
+        given = " as given" if report.plan.kv_cache_memory_bytes is not None else ""
+        why = f"one needs {binary(engine.needed_bytes)}, the pool has {binary(memory.pool_bytes)}{given}"
+    return f"**Not one sequence** of {context} fits on {devices(report)}; {why}"
+
+
+def _why_no_slot(report: Report) -> str:
+    """Why none runs although the start-up check passes: it counts no speculative slots, no quota and no prefix."""
+    capacity, engine = report.capacity, report.engine
+    if capacity.memory_ceiling:
+        return (
+            f"the quota of {report.plan.tenant_quota_fraction:g} is less than one of {count(capacity.memory_ceiling)}"
+        )
+    booked = report.cache.request_bytes_booked // engine.bytes_per_block
+    return (
+        f"with its {report.plan.spec_tokens} speculative tokens one books {count(booked)} blocks, "
+        f"the pool has {count(engine.num_blocks)}"
+    )
 
 
 def _ceiling_reason(report: Report) -> str:
@@ -121,12 +173,20 @@ def _ceiling_reason(report: Report) -> str:
     model, setting = report.setting.model.name, report.setting
     if report.engine.refused or not report.engine.fits:
         return f"{model} on {devices(report)}, {setting.kv_dtype} cache."
-    booked = gib(report.cache.request_bytes_booked, 2)
+    booked = gib_or_less(report.cache.request_bytes_booked)
     held = percent(report.capacity.held_share)
     where = "on every device" if report.plan.tp * report.plan.pp > 1 else ""
     reserves = f"Each request reserves {booked} {where}".rstrip()
-    counted = "" if _weights_known(report) else " Its weights are not known and count as 0 until they are set."
-    return f"{model}, {setting.kv_dtype} cache. {reserves}; this workload holds {held} of it on average.{counted}"
+    if shared := report.cache.request_bytes_shared:
+        reserves += f", {gib_or_less(shared)} of it shared by all"
+    counted = "" if _weights_known(report) else "Its weights are not known and count as 0 until they are set. "
+    caution = counted + _too_long(report)
+    return f"{caution}{model}, {setting.kv_dtype} cache. {reserves}; this workload holds {held} of it on average."
+
+
+def _too_long(report: Report) -> str:
+    longest = report.setting.model.max_position_embeddings
+    return f"Longer than this model's maximum of {count(longest)} tokens. " if report.plan.context > longest else ""
 
 
 def _weights_known(report: Report) -> bool:
@@ -136,10 +196,11 @@ def _weights_known(report: Report) -> bool:
 def _weights(report: Report) -> str:
     """What takes the memory: the weights alone, or they and the rest together."""
     memory, each = report.memory, "each" if report.plan.tp * report.plan.pp > 1 else "a"
+    usable = f"{report.setting.utilization:g} of {each} {gib(memory.total_bytes)} device"
     if memory.weight_bytes > memory.total_bytes * report.setting.utilization:
-        return f"{gib(memory.weight_bytes)} of weights on {each} {gib(memory.total_bytes)} device"
+        return f"{gib(memory.weight_bytes)} of weights on {usable}"
     fixed = memory.weight_bytes + memory.activation_bytes + memory.workspace_bytes
-    return f"weights, activations and workspace take {gib(fixed)} of {each} {gib(memory.total_bytes)} device"
+    return f"weights, activations and workspace take {gib(fixed)}, more than {usable}"
 
 
 def _cure(report: Report) -> str:

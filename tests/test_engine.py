@@ -194,7 +194,7 @@ def seventy_b(**fields):
 def test_the_8b_turns_33_gib_into_272784_tokens():
     """vLLM 0.32 planner, worked example: page 16·8·(128+128)·2, 32 layers."""
     engine = eight_b(context=32_768, kv_cache_memory_bytes=POOL_33_GIB)
-    assert engine.groups == (("full", 32, 16, 65_536, 2048),)
+    assert engine.groups == [("full", 32, 16, 65_536, 2048)]
     assert engine.bytes_per_block == 32 * 65_536 == EIGHT_B_BLOCK
     assert engine.num_blocks == 17_049
     assert engine.blocks_per_request == 2048
@@ -412,7 +412,7 @@ def test_windows_have_a_table_of_their_own_beside_full_layers():
     engine = evaluate(Plan(context=32_768, kv_cache_memory_bytes=GIB), model=own_model(FOUR_FULL, FOUR_SLIDING)).engine
     assert engine.refused is None
     windowed = -(-(1023 + 16_384) // 16) + 1
-    assert engine.groups == (("full", 4, 16, 65_536, 2048), ("sliding", 4, 16, 65_536, windowed))
+    assert engine.groups == [("full", 4, 16, 65_536, 2048), ("sliding", 4, 16, 65_536, windowed)]
     assert engine.bytes_per_block == 4 * 65_536
     assert engine.num_blocks == GIB // (4 * 65_536)
     assert engine.blocks_per_request == 2048 + windowed
@@ -425,7 +425,7 @@ def test_full_layers_of_two_shapes_share_a_table_and_a_block_holds_a_page_of_eac
     narrow = FOUR_FULL.model_copy(update={"kv_heads": 4})
     engine = evaluate(Plan(kv_cache_memory_bytes=GIB), model=own_model(FOUR_FULL, narrow)).engine
     assert engine.refused is None
-    assert engine.groups == (("full", 8, 16, 65_536, 512),)
+    assert engine.groups == [("full", 8, 16, 65_536, 512)]
     assert engine.bytes_per_block == 4 * 65_536 + 4 * 32_768
     assert engine.num_blocks == GIB // engine.bytes_per_block
 

@@ -6,7 +6,7 @@ import numpy as np
 import plotly.io
 import pytest
 
-from kvplan import Plan, curves, evaluate, figures
+from kvplan import Plan, curves, evaluate, figures, verdict
 from kvplan.labels import Canvas, Side, _box, _points_inside, spread
 from kvplan.palette import DARK, LIGHT
 
@@ -109,7 +109,7 @@ def test_the_ceiling_table_is_one_report_a_row():
         assert row["Runs"] == report.capacity.batch_ceiling
         assert row["On demand, mean"] == report.capacity.on_demand_ceiling
         assert row["Booked, GiB/device"] == report.cache.request_bytes_booked / 2**30
-        assert row["Limit"] == report.capacity.binding
+        assert row["Limit"] == verdict.BINDING[report.capacity.binding]
 
 
 def test_the_memory_bar_adds_up_to_the_device():

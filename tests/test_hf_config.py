@@ -469,6 +469,78 @@ def test_a_window_that_is_switched_off_is_no_window():
     assert [(group.kind, group.layers) for group in on] == [("full", 2), ("sliding", 2)]
 
 
+# A null, another name, another pattern
+
+
+def test_a_null_is_no_default():
+    """Llama 4 Scout: without a chunk no layer is chunked; an absent key is the family's 8,192, a null is none."""
+    config = changed("Llama-4-Scout-17B-16E-Instruct")
+    text = config.get("text_config", config)
+    text["attention_chunk_size"] = None
+    assert {group.kind for group in model_from_hf_config(config).groups} == {"full"}
+
+
+def test_layers_of_llama_4_are_chunked_where_they_have_rotary_positions():
+    config = changed("Llama-4-Scout-17B-16E-Instruct", no_rope_layers=[1, 0] * 24)
+    assert [(g.kind, g.layers) for g in model_from_hf_config(config).groups[:2]] == [("chunked", 1), ("full", 1)]
+    every_second = changed("Llama-4-Scout-17B-16E-Instruct", no_rope_layers=[], no_rope_layer_interval=2)
+    assert [(g.kind, g.layers) for g in model_from_hf_config(every_second).groups[:2]] == [("chunked", 1), ("full", 1)]
+
+
+def test_a_pattern_of_letters_places_the_windows():
+    """EXAONE 4 32B: LLLG, three layers with a window and one without."""
+    config = PLAIN | {"model_type": "exaone4", "sliding_window": 1024, "sliding_window_pattern": "LLLG"}
+    assert [(g.kind, g.layers) for g in model_from_hf_config(config).groups] == [("sliding", 3), ("full", 1)]
+    assert "sliding_window_pattern: must be letters L and G" in refused(config | {"sliding_window_pattern": "LXG"})
+
+
+def test_a_pure_mamba_2_model_keeps_states_alone():
+    config = {
+        "model_type": "mamba2", "hidden_size": 4096, "num_hidden_layers": 64, "num_heads": 128, "head_dim": 64,
+        "n_groups": 8, "state_size": 128, "conv_kernel": 4, "expand": 2, "max_position_embeddings": 4096,
+    }  # fmt: skip
+    groups = model_from_hf_config(config).groups
+    assert [(group.kind, group.layers) for group in groups] == [("mamba2", 64)]
+    assert groups[0].state.recurrent_elements == 128 * 64 * 128
+
+
+def test_kv_heads_under_a_name_nobody_knows_are_refused_rather_than_taken_for_query_heads():
+    config = {name: value for name, value in UNKNOWN.items() if name != "num_key_value_heads"}
+    assert refused(config | {"n_kv_groups": 2}).startswith("n_kv_groups: ")
+    assert model_from_hf_config(config | {"num_attention_groups": 2}).groups == (FOUR_LAYERS,)
+
+
+@pytest.mark.parametrize(
+    ("fields", "alibi"),
+    [
+        ({}, False),
+        ({"alibi": True}, True),
+        ({"alibi": False}, False),
+        ({"attn_config": {"alibi": True}}, True),
+        ({"position_embedding_type": "alibi"}, True),
+        ({"model_type": "bloom"}, True),
+    ],
+)
+def test_a_bias_by_distance_has_no_cache_in_fp8(fields, alibi):
+    model = model_from_hf_config({**PLAIN, "model_type": "mpt", **fields})
+    assert model.alibi is alibi
+    refusal = evaluate(Plan(kv_dtype="fp8"), model).engine.refused
+    assert (refusal is not None) is alibi
+    assert evaluate(Plan(kv_dtype="bf16"), model).engine.refused is None
+
+
+def test_layers_of_multi_token_prediction_are_counted_only_where_the_config_or_the_family_has_them():
+    assert model_from_hf_config(PLAIN | {"model_type": "mimo"}).mtp_layers == 1
+    assert model_from_hf_config(PLAIN | {"model_type": "mimo", "num_nextn_predict_layers": 3}).mtp_layers == 3
+    plan = Plan(spec_method="mtp", spec_tokens=1)
+    assert "spec_method" in evaluate(plan, model_from_hf_config(PLAIN)).engine.refused
+
+
+@pytest.mark.parametrize("name", [7, ["llama"], {"a": 1}, True])
+def test_a_family_that_is_no_word_is_no_family(name):
+    assert model_from_hf_config(PLAIN | {"model_type": name, "architectures": ["X"]}).model_type != str(name)
+
+
 # Ways to hand a config over
 
 

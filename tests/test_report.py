@@ -19,6 +19,7 @@ KEYS = {
         "request_bytes_held_total",
         "request_bytes_booked",
         "request_bytes_booked_total",
+        "request_bytes_shared",
         "request_bytes_fixed",
         "booked_bytes_per_token",
     ],
@@ -418,8 +419,9 @@ def test_the_batch_ceiling_is_the_smallest_limit_and_names_the_first_that_binds(
 def test_an_automatic_batch_is_the_ceiling_up_to_512_and_1_where_nothing_is_served(plan):
     report = evaluate(plan)
     capacity = report.capacity
-    ceiling = capacity.on_demand_ceiling if plan.admission == "on_demand" else capacity.batch_ceiling
-    expected = min(512, ceiling) if capacity.batch_ceiling else 1
+    memory = capacity.on_demand_ceiling if plan.admission == "on_demand" else capacity.memory_ceiling
+    quota = math.inf if capacity.tenant_quota is None else capacity.tenant_quota
+    expected = min(512, memory, quota, capacity.max_num_seqs) if capacity.batch_ceiling else 1
     assert report.batching.batch == expected
 
 

@@ -18,18 +18,24 @@ def draw(plan: Plan) -> None:
     """The reader, and the way back to the preset once a model has been read."""
     with st.popover("Read a config.json", icon=":material/upload_file:", key="config"):
         st.caption("The config.json of a model, as it stands on the Hugging Face Hub. Nothing is fetched or kept.")
-        problem = st.empty()
         uploaded = st.file_uploader("Upload", type="json", max_upload_size=MAX_CONFIG_MB, key="config_file")
         pasted = st.text_area("or paste", height=160, key="config_text", max_chars=MAX_CONFIG_MB * 2**20)
         if st.button("Use this model", type="primary", key="use_config"):
+            text = uploaded.getvalue() if uploaded else pasted
             try:
-                packed = _packed(model_from_hf_config(uploaded.getvalue() if uploaded else pasted))
+                packed = _packed(model_from_hf_config(_given(text)))
             except ValueError as error:
-                problem.error(escape(str(error)))
+                st.error(escape(str(error)))
             else:
                 _open(plan.model_copy(update=CLEARED | {"spec": packed}))
     if plan.spec is not None and st.button("Back to the preset", type="tertiary", key="drop_spec"):
         _open(plan.model_copy(update=CLEARED | {"spec": None}))
+
+
+def _given(text: str | bytes) -> str | bytes:
+    if not text.strip():
+        raise ValueError("config: paste or upload one first")
+    return text
 
 
 def _packed(model: ModelSpec) -> str:

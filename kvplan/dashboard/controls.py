@@ -44,12 +44,15 @@ def _draw_ready_plan() -> None:
         help="A plan worth opening: it sets all fields at once.",
         on_change=_choose_ready_plan,
     )
-    if st.session_state["modified"]:
-        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+    # The row is always there: nothing may move below the pointer with the first change.
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", height=28, border=False):
+        if st.session_state["modified"]:
             st.badge("modified", color="orange")
             st.button(
                 "Reset", type="tertiary", key="reset", on_click=_choose_ready_plan, help="Back to the ready plan."
             )
+        else:
+            st.badge("from a link" if st.session_state["ready_plan"] == CUSTOM else "unchanged", color="gray")
 
 
 def _choose_ready_plan() -> None:
@@ -59,9 +62,13 @@ def _choose_ready_plan() -> None:
 
 def _draw_model(report: Report) -> None:
     _group("Model")
-    _select("model", "Model", catalog.presets("model"), label_visibility="collapsed")
+    read = report.plan.spec is not None
+    _select("model", "Model", catalog.presets("model"), label_visibility="collapsed", disabled=read)
     model = report.setting.model
-    weights = f"{gib(report.setting.weight_bytes)}{_mark(report, 'layers and heads', 'weight_bytes')}"
+    if model.weight_bytes is None and report.plan.weights_gib is None:
+        weights = "weights not known"
+    else:
+        weights = f"{gib(report.setting.weight_bytes)}{_mark(report, 'layers and heads', 'weight_bytes')}"
     st.caption(f"{escape(model.name)}: {layer_summary(model.groups)}, {weights}")
     growing = _default("layers") is not None
     if growing:
@@ -85,7 +92,7 @@ def _draw_hardware(report: Report) -> None:
     bandwidth = gb_per_s(gpu.bandwidth_bytes_per_s)
     st.caption(f"{gpu.name}: {gib(gpu.total_bytes)}, {bandwidth}{_mark(report, 'total_bytes')}")
     _slider("gpu_memory_gib", "GPU memory, GiB")
-    _segments("tp", "Tensor parallel")
+    _segments("tp", "Tensor parallel", report.capacity.min_tp)
     with st.expander("Utilization, activations, pp", type="compact", key="more_hardware"):
         _number("pp", "Pipeline parallel")
         _number("dcp", "Decode context parallel")
@@ -155,8 +162,10 @@ def _steps(name: str, label: str) -> None:
     st.select_slider(label, options, _default(name), **_common(name))
 
 
-def _segments(name: str, label: str) -> None:
-    options = [*dict.fromkeys([*_choices(name), _default(name), st.session_state[name]])]
+def _segments(name: str, label: str, cure: int | None = None) -> None:
+    """A choice of a few; `cure` is a value worth offering beside them."""
+    offered = [*_choices(name), _default(name), st.session_state[name], *([cure] if cure else [])]
+    options = [*dict.fromkeys(offered)]
     if name == "tp":
         options.sort()
     st.segmented_control(label, options, default=_default(name), required=True, width="stretch", **_common(name))

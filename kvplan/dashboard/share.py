@@ -11,9 +11,9 @@ from kvplan.plan import Plan
 
 
 def copy_link(plan: Plan) -> None:
-    """The full link of the plan, ready to copy: every field, the version and three results."""
+    """The full link of the plan, ready to copy: every field that is set, the version and three results."""
     with st.popover("Copy link", icon=":material/link:", key="copy_link"):
-        st.caption("Opens this plan with these numbers, whatever the defaults become.")
+        st.caption("Every field that is set, the link format, and three results to compare with.")
         st.code(encode_link(plan, _here()), language=None, wrap_lines=True)
 
 
