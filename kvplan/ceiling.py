@@ -154,12 +154,11 @@ def smallest_tp(setting: Setting) -> tuple[int | None, int | None]:
     starts = leaves_pool = None
     for tp in POWERS_OF_TWO:
         candidate = replace(setting, plan=setting.plan.model_copy(update={"tp": tp}))
-        shape = layout(candidate)
-        if shape.refused:
-            continue
         pool_bytes = budget(candidate).pool_bytes
-        if leaves_pool is None and pool_bytes > 0:
-            leaves_pool = tp
+        shape = layout(candidate) if pool_bytes else None
+        if shape is None or shape.refused:
+            continue
+        leaves_pool = leaves_pool or tp
         if start_check(shape, candidate, setting.plan.context, pool_bytes).fits:
             starts = tp
             break
