@@ -75,18 +75,16 @@ def plan_ceilings(report: Report) -> CeilingCurve:
     return ceiling_curve(report.setting, _contexts(*context_range(report)))
 
 
-def comparisons(report: Report, model: ModelSpec | None = None) -> list[Comparison]:
+def comparisons(report: Report, own: CeilingCurve, model: ModelSpec | None = None) -> list[Comparison]:
     """The plan with another cache dtype and with half and twice the tp, or the smallest tp that starts; those under
-    which nothing fits, or exactly what fits now, are left out."""
-    contexts = _contexts(*context_range(report))
-    own = ceiling_curve(report.setting, contexts)
+    which nothing fits, or exactly what `own`, the plan's curve, shows already, are left out."""
     changes = {f"{dtype} KV": {"kv_dtype": dtype, "v_dtype": None} for dtype in _other_dtypes(report.setting)}
     changes |= {f"tp {tp}": {"tp": tp} for tp in _other_tps(report)}
     found = [
         Comparison(
             name=name,
             changed=next(iter(change)),
-            curve=ceiling_curve(resolve(report.plan.model_copy(update=change), model), contexts),
+            curve=ceiling_curve(resolve(report.plan.model_copy(update=change), model), own.contexts),
         )
         for name, change in changes.items()
     ]

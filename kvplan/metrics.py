@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from kvplan.engine_facts import ENGINE_VERSION
 from kvplan.report import Report
-from kvplan.units import GIB, binary, count, gib, gib_or_less, mean, percent, percent_exact, short_tokens
+from kvplan.units import binary, count, gib, gib_or_less, mean, percent, percent_exact, short_tokens
 
 
 @dataclass(frozen=True)
@@ -129,8 +129,7 @@ def _pool(report: Report) -> Metric:
         whose = f"short by {gib(memory.shortfall_bytes)} a device"
         return Metric("KV pool", "none", whose, explanation)
     whose = f"per device, {percent(memory.pool_bytes / memory.total_bytes)} of {gib(memory.total_bytes)}"
-    pool = gib(memory.pool_bytes) if memory.pool_bytes >= GIB / 10 else binary(memory.pool_bytes)
-    return Metric("KV pool", pool, whose, explanation)
+    return Metric("KV pool", gib_or_less(memory.pool_bytes, 1), whose, explanation)
 
 
 def _cache_per_token(report: Report) -> Metric:

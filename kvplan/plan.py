@@ -125,8 +125,6 @@ class ReadyPlan(Frozen):
 
 
 DEFAULTS = Plan()
-WORD_AUTO = frozenset({"kv_dtype", "workload"})
-"""Fields that hold the word `auto` as a value; in every other field `auto` in text means None."""
 OPTIONAL = frozenset(name for name, field in Plan.model_fields.items() if field.default is None)
 """Fields that may be left to the model, the GPU or the engine."""
 

@@ -171,7 +171,8 @@ def evaluate(plan: Plan, model: ModelSpec | None = None) -> Report:
     budget = memory.budget(setting)
     numbers = engine.capacity(shape, plan.context, budget.pool_bytes, engine.in_flight_tokens(setting, plan.context))
     capacity_part = _capacity(setting, shape, numbers)
-    cache_part = _cache(setting, shape)
+    cost = breakdown.request_cost(setting, shape)
+    cache_part = _cache(setting, shape, cost)
     return Report(
         plan=plan,
         cache=cache_part,
@@ -181,19 +182,18 @@ def evaluate(plan: Plan, model: ModelSpec | None = None) -> Report:
         batching=_batching(setting, capacity_part),
         paging=_paging(setting, cache_part, shape.block_size),
         breakdown=breakdown.group_costs(setting, shape),
-        remarks=_remarks(setting, shape, numbers, budget.pool_bytes),
+        remarks=_remarks(setting, shape, cost, numbers, budget.pool_bytes),
         notes=setting.notes,
         sources=setting.sources,
         setting=setting,
     )
 
 
-def _cache(setting: Setting, shape: engine.Layout) -> CacheReport:
+def _cache(setting: Setting, shape: engine.Layout, cost: breakdown.RequestCost) -> CacheReport:
     held = cache.held(setting)
     plan = setting.plan
     in_flight = engine.in_flight_tokens(setting, plan.context)
     blocks = engine.blocks_per_request(shape, plan.context + plan.spec_tokens, in_flight)
-    cost = breakdown.request_cost(setting, shape)
     return CacheReport(
         bytes_per_token=held.bytes_per_token,
         bytes_per_token_total=held.bytes_per_token_total,
@@ -274,12 +274,14 @@ def _held_share(setting: Setting, shape: engine.Layout, resident_tokens: float) 
     return min(1.0, bits / 8 / (blocks * shape.bytes_per_block))
 
 
-def _remarks(setting: Setting, shape: engine.Layout, numbers: engine.Capacity, pool_bytes: int) -> tuple[str, ...]:
-    twice = 2 * setting.plan.context
-    longer = engine.capacity(shape, twice, pool_bytes, engine.in_flight_tokens(setting, twice))
-    sentence = breakdown.cost_sentence(breakdown.request_cost(setting, shape))
+def _remarks(
+    setting: Setting, shape: engine.Layout, cost: breakdown.RequestCost, numbers: engine.Capacity, pool_bytes: int
+) -> tuple[str, ...]:
+    sentence = breakdown.cost_sentence(cost)
     if not numbers.num_blocks:
         return (sentence,)
+    twice = 2 * setting.plan.context
+    longer = engine.capacity(shape, twice, pool_bytes, engine.in_flight_tokens(setting, twice))
     older = engine.older_token_line(shape, numbers.num_blocks)
     return (sentence, *breakdown.remarks(setting, shape, numbers.kv_cache_tokens, longer.kv_cache_tokens, older))
 

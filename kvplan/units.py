@@ -60,13 +60,13 @@ def gib(size_bytes: float, decimals: int = 1) -> str:
     return f"{size_bytes / GIB:,.{decimals}f} GiB"
 
 
-def gib_or_less(size_bytes: float) -> str:
-    """Bytes in GiB with two digits, or in a smaller unit where these would show little.
+def gib_or_less(size_bytes: float, decimals: int = 2) -> str:
+    """Bytes in GiB, or in a smaller unit where these would show little.
 
     >>> gib_or_less(2**30), gib_or_less(3 * 2**20)
     ('1.00 GiB', '3 MiB')
     """
-    return gib(size_bytes, 2) if size_bytes >= GIB / 10 else binary(size_bytes)
+    return gib(size_bytes, decimals) if size_bytes >= GIB / 10 else binary(size_bytes)
 
 
 def gb_per_s(bytes_per_s: float) -> str:

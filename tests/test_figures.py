@@ -29,7 +29,8 @@ IDS = [str(plan.model_dump(exclude_defaults=True)) for plan in PLANS]
 
 def ceiling(plan: Plan, palette=LIGHT):
     report = evaluate(plan)
-    curve, others = curves.plan_ceilings(report), curves.comparisons(report)
+    curve = curves.plan_ceilings(report)
+    others = curves.comparisons(report, curve)
     return figures.ceiling_figure(report, curve, others, curves.ceiling_top(curve, others), palette)
 
 
@@ -96,9 +97,12 @@ def test_a_plan_outside_the_range_widens_it_to_the_next_step():
 
 
 def test_comparisons_skip_what_the_plan_has():
-    names = [other.name for other in curves.comparisons(evaluate(Plan(tp=8, kv_dtype="fp8")))]
-    assert names == ["bf16 KV", "int4 KV", "tp 4", "tp 16"]
-    assert [other.name for other in curves.comparisons(evaluate(Plan(tp=64)))][-1] == "tp 32"
+    def names(**fields):
+        report = evaluate(Plan(**fields))
+        return [other.name for other in curves.comparisons(report, curves.plan_ceilings(report))]
+
+    assert names(tp=8, kv_dtype="fp8") == ["bf16 KV", "int4 KV", "tp 4", "tp 16"]
+    assert names(tp=64)[-1] == "tp 32"
 
 
 def test_the_ceiling_table_is_one_report_a_row():

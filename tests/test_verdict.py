@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from kvplan import Plan, evaluate, figures, metrics, verdict
-from kvplan.curves import comparisons
+from kvplan.curves import comparisons, plan_ceilings
 
 POOL_OF_ONE = 513 * 2**21
 """128 KiB a token x 16 tokens: 2 MiB a block of the default model; 512 of them and the engine's own one."""
@@ -141,9 +141,13 @@ def test_a_shared_prefix_is_drawn_once_within_the_pool():
 
 
 def test_what_is_compared_draws_a_line_that_is_not_the_plans():
-    assert [other.name for other in comparisons(evaluate(Plan(tp=3)))] == ["tp 1"]
-    assert [other.name for other in comparisons(evaluate(Plan(model="deepseek-v3")))] == ["tp 16"]
-    assert [other.name for other in comparisons(evaluate(Plan()))] == ["fp8 KV", "int4 KV", "tp 2", "tp 4"]
+    def names(**fields):
+        report = evaluate(Plan(**fields))
+        return [other.name for other in comparisons(report, plan_ceilings(report))]
+
+    assert names(tp=3) == ["tp 1"]
+    assert names(model="deepseek-v3") == ["tp 16"]
+    assert names() == ["fp8 KV", "int4 KV", "tp 2", "tp 4"]
 
 
 def test_labels_beside_the_memory_bar_do_not_overlap():

@@ -12,7 +12,7 @@ answer = verdict.ceiling(report)
 frame.opening(report, answer, metrics.ceiling(report))
 
 curve = curves.plan_ceilings(report)
-others = {other.name: other for other in curves.comparisons(report)}
+others = {other.name: other for other in curves.comparisons(report, curve)}
 
 left, right = st.columns([2.45, 1], gap="medium")
 with left, st.container(gap="xsmall"):
