@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import difflib
+import operator
+import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
 from pydantic import ValidationError
 
-from kvplan import lengths
+from kvplan import lengths, startup, startup_facts
 from kvplan.engine_facts import (
     BLOCK_SIZE_MULTIPLE,
     CACHE_DTYPES,
     CHECKED_DEVICES,
     ENGINE_VERSION,
     FP8_ON_BLACKWELL,
-    GPU_MEMORY_UTILIZATION,
     IGNORES_CACHE_DTYPE,
     MINIMUM_BATCHED_TOKENS,
     SchedulerDefaults,
@@ -26,7 +27,7 @@ from kvplan.engine_facts import (
     scheduler_defaults,
 )
 from kvplan.lengths import Lengths
-from kvplan.overrides import weight_bytes, with_groups, with_overrides
+from kvplan.overrides import layer_total, weight_bytes, with_groups, with_overrides
 from kvplan.plan import DEFAULTS, Plan, ReadyPlan
 from kvplan.specs import (
     ATTENTION_KINDS,
@@ -34,9 +35,11 @@ from kvplan.specs import (
     ModelSpec,
     Source,
     WorkloadSpec,
+    describe,
     problem_lines,
     shorten,
 )
+from kvplan.startup import Startup
 from kvplan.texts import groups_from_text, spec_from_text, table_from_text
 from kvplan.units import GIB, whole_bytes
 
@@ -44,12 +47,16 @@ Kind = Literal["model", "gpu", "workload", "plan"]
 SPECS = {"model": ModelSpec, "gpu": GpuSpec, "workload": WorkloadSpec, "plan": ReadyPlan}
 ENDINGS = ("-instruct", "-it", "-chat", "-base", "-hf")
 
-LARGE_DEVICE_BYTES = 70 * GIB
-ESTIMATE_SOURCE = Source(
-    text="start-up memory of vLLM 0.11 on one H100: activations 4.8 to 5.6 GiB for dense models, "
-    "non-torch memory 0.13 GiB, graphs up to 0.6 GiB (llm-d-benchmark, empirical vLLM memory results)",
-    confidence="estimate",
-)
+SIZE = re.compile(r"(<=|>=|<|>)([0-9]{1,6}(?:\.[0-9]{1,3})?)b")
+"""A word that asks for a size in billions of parameters."""
+COMPARED = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+REPLACED = {
+    "non_torch_gib": "workspace_gib",
+    "cuda_graph_gib": "workspace_gib",
+    "gpu_memory_utilization": "mem_fraction_static",
+}
+"""Fields that say nothing once another is given."""
+ESTIMATE_SOURCE = Source(text=startup_facts.SOURCE, confidence="estimate")
 
 
 @dataclass(frozen=True)
@@ -79,8 +86,7 @@ class Setting:
     lengths: Lengths
     total_bytes: int
     weight_bytes: int
-    activation_bytes: int
-    workspace_bytes: int
+    startup: Startup
     utilization: float
     kv_dtype: str
     v_dtype: str
@@ -148,6 +154,23 @@ def load_preset(name: str, kind: Kind = "plan") -> Plan | ModelSpec | GpuSpec | 
     return spec.plan if isinstance(spec, ReadyPlan) else spec
 
 
+def find_models(words: str) -> list[ModelSpec]:
+    """The models that every word fits: part of the id, name, family or description, or a size such as `<10b`.
+
+    >>> [spec.id for spec in find_models("mla >600b deepseek r1")]
+    ['deepseek-r1']
+    """
+    wanted = words.lower().split()
+    return [spec for spec in library("model").specs.values() if all(_fits(spec, word) for word in wanted)]
+
+
+def _fits(spec: ModelSpec, word: str) -> bool:
+    if size := SIZE.fullmatch(word):
+        return spec.parameters is not None and COMPARED[size[1]](spec.parameters, float(size[2]) * 1e9)
+    known = (spec.id, spec.name, spec.hf_id or "", spec.model_type or "", describe(spec))
+    return any(word in text.lower() for text in known)
+
+
 def resolve(plan: Plan, model: ModelSpec | None = None) -> Setting:
     """Everything concrete: the plan's own values where given, else those of the model, the GPU and the engine.
 
@@ -161,10 +184,12 @@ def resolve(plan: Plan, model: ModelSpec | None = None) -> Setting:
     model_dtype = "bf16" if base.dtype == "fp32" else base.dtype
     kv_dtype = _cache_dtype(plan, base, gpu, model_dtype)
     total_bytes = gpu.total_bytes if plan.gpu_memory_gib is None else whole_bytes(plan.gpu_memory_gib)
-    estimate_gib = {"activation": 5.0 if total_bytes >= LARGE_DEVICE_BYTES else 2.0, "workspace": 0.5}
     defaults = _scheduler_defaults(plan, base, gpu, total_bytes)
     scheduled_seqs = plan.max_num_seqs or defaults.max_num_seqs
     batched_tokens = plan.max_num_batched_tokens or min(defaults.max_num_batched_tokens, scheduled_seqs * plan.context)
+
+    max_num_seqs = plan.max_num_seqs or min(scheduled_seqs, batched_tokens)
+    at_startup = _at_startup(plan, spec, total_bytes, max_num_seqs, batched_tokens)
 
     return Setting(
         plan=plan,
@@ -174,13 +199,12 @@ def resolve(plan: Plan, model: ModelSpec | None = None) -> Setting:
         lengths=_family(plan) if workload is None else _observed(workload.table, workload.samples),
         total_bytes=total_bytes,
         weight_bytes=weight_bytes(plan, base, spec),
-        activation_bytes=whole_bytes(_given(plan.activation_gib, estimate_gib["activation"])),
-        workspace_bytes=whole_bytes(_given(plan.workspace_gib, estimate_gib["workspace"])),
-        utilization=_given(plan.gpu_memory_utilization, GPU_MEMORY_UTILIZATION),
+        startup=at_startup,
+        utilization=_given(plan.gpu_memory_utilization, startup.release(plan.engine_version).utilization),
         kv_dtype=kv_dtype,
         v_dtype=kv_dtype if base.model_type in IGNORES_CACHE_DTYPE else plan.v_dtype or kv_dtype,
         model_cache_dtype=model_dtype,
-        max_num_seqs=plan.max_num_seqs or min(scheduled_seqs, batched_tokens),
+        max_num_seqs=max_num_seqs,
         max_num_batched_tokens=batched_tokens,
         scheduled_seqs=scheduled_seqs,
         default_batched_tokens=defaults.max_num_batched_tokens,
@@ -189,6 +213,13 @@ def resolve(plan: Plan, model: ModelSpec | None = None) -> Setting:
         notes=(*base.notes, *notes, *override_notes, *workload_notes, *_notes(plan, base, gpu, kv_dtype)),
         sources=_sources(plan, base, gpu, workload),
     )
+
+
+def at_tp(setting: Setting, tp: int) -> Setting:
+    """The same setting at another tensor-parallel degree, with what start-up takes there."""
+    plan = setting.plan.model_copy(update={"tp": tp})
+    limits = (setting.max_num_seqs, setting.max_num_batched_tokens)
+    return replace(setting, plan=plan, startup=_at_startup(plan, setting.model, setting.total_bytes, *limits))
 
 
 def concrete(setting: Setting) -> dict:
@@ -207,13 +238,24 @@ def concrete(setting: Setting) -> dict:
         "weight_dtype": setting.plan.weight_dtype or "as released",
         "gpu_memory_gib": setting.total_bytes / GIB,
         "gpu_memory_utilization": setting.utilization,
-        "activation_gib": setting.activation_bytes / GIB,
-        "workspace_gib": setting.workspace_bytes / GIB,
+        "activation_gib": setting.startup.activation_bytes / GIB,
+        "non_torch_gib": _in_gib(setting.startup.non_torch_bytes),
+        "cuda_graph_gib": _in_gib(setting.startup.cuda_graph_bytes),
+        "workspace_gib": setting.startup.workspace_bytes / GIB,
         "kv_dtype": setting.kv_dtype,
         "v_dtype": setting.v_dtype,
         "max_num_seqs": setting.max_num_seqs,
         "max_num_batched_tokens": setting.max_num_batched_tokens,
     }
+
+
+def _at_startup(plan: Plan, model: ModelSpec, total_bytes: int, sequences: int, tokens: int) -> Startup:
+    layers = layer_total(model)
+    return startup.at_startup(plan, model, total_bytes=total_bytes, sequences=sequences, tokens=tokens, layers=layers)
+
+
+def _in_gib(size: int | None) -> float | None:
+    return None if size is None else size / GIB
 
 
 def _base_model(plan: Plan, model: ModelSpec | None) -> tuple[ModelSpec, list[str]]:
@@ -306,6 +348,7 @@ def _notes(plan: Plan, base: ModelSpec, gpu: GpuSpec, kv_dtype: str) -> Iterable
             f"block_size: {plan.block_size} is no multiple of {BLOCK_SIZE_MULTIPLE}; "
             f"no attention backend of {ENGINE_VERSION} has it"
         )
+    yield from _memory_notes(plan, base, gpu)
     if gpu.compute_capability not in CHECKED_DEVICES:
         yield f"gpu: {gpu.name} was not checked against the engine"
     if base.weight_bytes is None and plan.weights_gib is None:
@@ -318,6 +361,34 @@ def _notes(plan: Plan, base: ModelSpec, gpu: GpuSpec, kv_dtype: str) -> Iterable
                 yield f"{name}: ignored, the lengths are those of the workload"
 
 
+def _memory_notes(plan: Plan, base: ModelSpec, gpu: GpuSpec) -> Iterable[str]:
+    """What is unusual about the memory of a plan, and which of its fields others replace."""
+    if plan.engine_version is not None:
+        yield (
+            f"engine_version: {plan.engine_version} sets utilization and what start-up takes; blocks and tokens are "
+            f"counted by the rules of {ENGINE_VERSION}"
+        )
+    if plan.mem_fraction_static is not None:
+        yield (
+            "mem_fraction_static: the pool is SGLang's, which leaves activations and graphs to the rest of the device; "
+            f"blocks and tokens are counted by the rules of {ENGINE_VERSION}"
+        )
+    for name, replacing in REPLACED.items():
+        if getattr(plan, name) is not None and getattr(plan, replacing) is not None:
+            yield f"{name}: ignored, as {replacing} is given"
+    if base.provisional:
+        yield f"model: {base.name} is provisional, its layers or its size were not looked up in its config.json"
+    if plan.activation_gib is None and base.shape is None:
+        yield f"activation_gib: the widths of {base.name} are not known, so those of a typical model stand in"
+    elif plan.activation_gib is None and base.multimodal:
+        yield (
+            "activation_gib: the estimate holds for an encoder at its usual image limits; profiling video or many "
+            "images took 2 to 20 GiB more in public logs"
+        )
+    if plan.gpu_memory_gib is None and gpu.sources["total_bytes"].text.startswith("marketing"):
+        yield f"gpu: the total of {gpu.name} is its marketing size, an estimate; a driver reports less"
+
+
 def _sources(plan: Plan, model: ModelSpec, gpu: GpuSpec, workload: WorkloadSpec | None) -> dict[str, Source]:
     """Where each number of the setting comes from; what the plan sets itself is the user's own."""
     own = Source(text="set in this plan", confidence="exact")
@@ -325,9 +396,11 @@ def _sources(plan: Plan, model: ModelSpec, gpu: GpuSpec, workload: WorkloadSpec 
     def origin(name: str, given) -> Source:
         return given if getattr(plan, name) is None else own
 
-    weights = own if plan.weights_gib is not None else model.sources["weight_bytes"]
+    loaded = "loaded_weight_bytes" if model.loaded_weight_bytes and plan.spec_method != "mtp" else "weight_bytes"
+    weights = own if plan.weights_gib is not None else model.sources[loaded]
     if plan.weights_gib is None and plan.weight_dtype is not None:
-        text = f"parameters at {plan.weight_dtype}, scales left out; {model.sources['parameters'].text}"
+        kept = ", embeddings and norms in 16 bits" if plan.weight_dtype in ("fp8", "int8", "int4") else ""
+        text = f"parameters at {plan.weight_dtype}{kept}; {model.sources['parameters'].text}"
         weights = Source(text=text, confidence="estimate")
     found = {
         "layers and heads": model.sources["groups"],
@@ -366,15 +439,18 @@ def _by_any_name(kind: Kind) -> dict:
 
 
 def _plain_name(name: str) -> str:
-    """A name as look-up compares it: lower case, without owner and without endings that say how it was tuned."""
-    plain = name.strip().lower().rsplit("/", 1)[-1]
+    """A name as look-up compares it: lower case, without owner, without the "Meta-" of Llama 3 and without endings
+    that say how it was tuned."""
+    plain = name.strip().lower().rsplit("/", 1)[-1].removeprefix("meta-")
     while plain.endswith(ENDINGS):
         plain = plain.rsplit("-", 1)[0]
     return plain
 
 
 def _nearest(name: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(_plain_name(name), known, n=3, cutoff=0)
+    plain = _plain_name(name)
+    begins = [other for other in known if other.startswith(plain)] if plain else []
+    near = [*dict.fromkeys([*begins, *difflib.get_close_matches(plain, known, n=3, cutoff=0)])][:3]
     return f"; nearest: {', '.join(near)}" if near else ""
 
 

@@ -6,12 +6,12 @@ and when the pool runs out somebody is preempted.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from kvplan.cache import shared_blocks
-from kvplan.catalog import Setting
+from kvplan.catalog import Setting, at_tp
 from kvplan.engine import (
     Capacity,
     GroupLayout,
@@ -153,7 +153,7 @@ def smallest_tp(setting: Setting) -> tuple[int | None, int | None]:
     which the weights leave any pool; None where no tp a plan may have is enough."""
     starts = leaves_pool = None
     for tp in POWERS_OF_TWO:
-        candidate = replace(setting, plan=setting.plan.model_copy(update={"tp": tp}))
+        candidate = at_tp(setting, tp)
         pool_bytes = budget(candidate).pool_bytes
         shape = layout(candidate) if pool_bytes else None
         if shape is None or shape.refused:

@@ -11,7 +11,6 @@ from kvplan.units import GIB
 
 ENGINE_VERSION = "vLLM 0.32"
 
-GPU_MEMORY_UTILIZATION = 0.92
 BLOCK_SIZE = 16
 """Tokens in a block of ordinary attention on every CUDA device, unless the user sets another."""
 BLOCK_SIZE_MULTIPLE = 16

@@ -14,10 +14,23 @@ from pydantic import ValidationError
 
 from kvplan import hf_facts
 from kvplan.parameters import count_parameters
-from kvplan.specs import SOURCED, LayerGroup, LayerState, ModelSpec, Source, problem_lines, runs, shorten, shown
+from kvplan.specs import (
+    SOURCED,
+    LayerGroup,
+    LayerState,
+    ModelShape,
+    ModelSpec,
+    Source,
+    problem_lines,
+    runs,
+    shorten,
+    shown,
+)
 
 TEXT_MODELS = (("text_config",), ("llm_config",), ("thinker_config", "text_config"), ("language_config",))
 """Where multimodal wrappers keep the configuration of their text model."""
+ENCODERS = ("vision_config", "audio_config", "thinker_config", "vision_tower_config")
+"""Where multimodal wrappers keep the configuration of their encoders."""
 MAX_LAYERS = MAX_HEADS = 4096
 MAX_WIDTH, MAX_WINDOW = 65_536, 2**24
 """What a model can have; a config beyond is damaged."""
@@ -38,6 +51,9 @@ SPELLINGS = {
         "model_max_length", "n_ctx",
     ),
     "num_experts": ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"),
+    "vocab_size": ("vocab_size", "padded_vocab_size", "n_vocab"),
+    "intermediate_size": ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size", "dense_intermediate_size"),
+    "num_experts_per_tok": ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "top_k_experts", "moe_top_k"),
 }  # fmt: skip
 """The names one field has in different families, the commonest first."""
 
@@ -587,6 +603,9 @@ def _spec(config: Config, layers: list[LayerGroup], id: str | None) -> ModelSpec
         groups=runs(layers),
         mtp_layers=_mtp_layers(config),
         num_experts=_experts(config),
+        unquantized_parameters=counted.unquantized if counted else None,
+        shape=_shape(config),
+        multimodal=_is_multimodal(config),
         alibi=_has_alibi(config),
         vision_heads=_vision_heads(config),
         notes=tuple(_notes(config)),
@@ -642,6 +661,38 @@ def _experts(config: Config) -> int:
     block = config.get("ffn_config")
     holder = Config(block, config.outer) if isinstance(block, Mapping) else config
     return holder.count("num_experts", 0, least=0)
+
+
+def _shape(config: Config) -> ModelShape | None:
+    """The widths that set the working memory of a step, None where the config does not give the first two."""
+    if not (config.has("hidden_size") and config.has("vocab_size")):
+        return None
+    hidden, experts = config.count("hidden_size", most=2**20), _experts(config)
+    dense = _width(config, "intermediate_size_mlp") or _width(config, "intermediate_size") or 4 * hidden
+    return ModelShape(
+        hidden_size=hidden,
+        vocab_size=config.count("vocab_size", most=2**24),
+        intermediate_size=dense,
+        moe_intermediate_size=_expert_width(config, dense) if experts else 0,
+        num_experts_per_tok=config.count("num_experts_per_tok", 2, most=2**20) if experts else 0,
+        quantized_experts=bool(experts) and "mxfp4" in str(config.get("quantization_config")),
+    )
+
+
+def _expert_width(config: Config, dense: int) -> int:
+    """The width of a routed expert: its own field, else the plain one, which families without dense layers use."""
+    return _width(config, "moe_intermediate_size") or _width(config, "intermediate_size") or dense
+
+
+def _width(config: Config, name: str) -> int:
+    """A width, 0 where the config has none; the widest where each layer has its own."""
+    value = config.get(name)
+    widths = value if isinstance(value, list) else [value]
+    return max((width for width in widths if isinstance(width, int) and 0 < width <= 2**24), default=0)
+
+
+def _is_multimodal(config: Config) -> bool:
+    return any(isinstance(config.outer.get(name), Mapping) for name in ENCODERS)
 
 
 def _has_alibi(config: Config) -> bool:

@@ -7,7 +7,8 @@ from fractions import Fraction
 
 from kvplan.plan import Plan
 from kvplan.specs import LayerGroup, ModelSpec, expanded, runs
-from kvplan.units import DTYPES, whole_bytes
+from kvplan.units import whole_bytes
+from kvplan.weights import weight_bytes_at
 
 
 def layer_total(spec: ModelSpec) -> int:
@@ -20,8 +21,8 @@ def with_groups(preset: ModelSpec, groups: tuple[LayerGroup, ...]) -> tuple[Mode
     changed = preset.model_copy(update={"groups": groups, "notes": ()})
     heads, notes = _query_heads(preset, groups)
     scaled = {
-        name: value and value * layer_total(changed) // layer_total(preset)
-        for name, value in {"parameters": preset.parameters, "weight_bytes": preset.weight_bytes}.items()
+        name: (value := getattr(preset, name)) and value * layer_total(changed) // layer_total(preset)
+        for name in ("parameters", "unquantized_parameters", "weight_bytes", "loaded_weight_bytes")
     }
     return changed.model_copy(update={"num_attention_heads": heads, **scaled}), notes
 
@@ -67,10 +68,13 @@ def _query_heads(base: ModelSpec, groups: Iterable[LayerGroup]) -> tuple[int | N
 
 
 def weight_bytes(plan: Plan, base: ModelSpec, spec: ModelSpec) -> int:
-    """Weights of the whole model; they scale with its layers and with `weight_dtype` unless given."""
+    """Weights of the whole model as an engine holds them; they scale with its layers and with `weight_dtype` unless
+    given. Drafting with layers for multi-token prediction loads these as well, so all that was released."""
     if plan.weights_gib is not None:
         return whole_bytes(plan.weights_gib)
-    released = base.weight_bytes or 0
+    drafts = plan.spec_method == "mtp"
+    released = size = (None if drafts else base.loaded_weight_bytes) or base.weight_bytes or 0
     if plan.weight_dtype is not None and base.parameters is not None:
-        released = base.parameters * DTYPES[plan.weight_dtype].bits // 8
-    return round(released * Fraction(layer_total(spec), layer_total(base)))
+        size = weight_bytes_at(plan.weight_dtype, base.parameters, base.unquantized_parameters or 0)
+        size += max(0, released - 2 * base.parameters) if base.multimodal else 0
+    return round(size * Fraction(layer_total(spec), layer_total(base)))

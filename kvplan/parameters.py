@@ -36,12 +36,14 @@ class _Unknown(Exception):
 @dataclass(frozen=True)
 class Parameters:
     """`total` parameters of the text model (no vision tower, no multi-token prediction; router bias buffers included,
-    as transformers does), of which `embedding` in the input embedding and an untied head, and `experts` in routed
-    experts. `weight_bytes` as released, and whether that is exact or the quantisation makes it an estimate."""
+    as transformers does), of which `embedding` in the input embedding and an untied head, `experts` in routed
+    experts, and `unquantized` in what quantised checkpoints leave in 16 bits. `weight_bytes` as released, and whether
+    that is exact or the quantisation makes it an estimate."""
 
     total: int
     embedding: int
     experts: int
+    unquantized: int
     weight_bytes: int
     exact_bytes: bool
 
@@ -295,7 +297,8 @@ def count_parameters(config: dict, outer: dict | None = None) -> Parameters | No
         return None
     size, exact = weight_bytes(counts, stated.get("quantization_config"))
     experts = counts["experts"] + counts["expert_biases"]
-    return Parameters(counts.total(), counts["embedding"], experts, size, exact)
+    kept = counts.total() - counts["linear"] - counts["experts"]
+    return Parameters(counts.total(), counts["embedding"], experts, kept, size, exact)
 
 
 # Blocks: hidden size, heads and widths in elements; every term is one tensor of the modelling code.

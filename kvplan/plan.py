@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Annotated, Literal
 
@@ -55,6 +56,8 @@ Gib = Annotated[float, Field(ge=0, le=MAX_GIB), Number]
 MemoryGib = Annotated[float, Field(ge=2**-30, le=MAX_GIB), Number]
 Bytes = Annotated[int, Field(ge=0, le=MAX_BYTES), Number]
 MeanTokens = Annotated[float, Field(ge=1, le=2**24), Number]
+VERSION_PATTERN = r"^v?(\d{1,4})\.(\d{1,4})([.\w+-]{0,40})$"
+EngineVersion = Annotated[str, Field(pattern=VERSION_PATTERN)]
 PresetId = Annotated[str, Field(min_length=1, max_length=200)]
 Flag = Annotated[bool, Field(strict=False)]
 GroupsText = Annotated[str, AfterValidator(_checked(texts.groups_from_text))]
@@ -84,9 +87,14 @@ class Plan(Frozen):
     pp: Parallel = 1
     dcp: Parallel = 1
     enable_expert_parallel: Flag = False
+    engine_version: EngineVersion | None = None
     gpu_memory_utilization: Fraction | None = None
+    mem_fraction_static: Fraction | None = None
     activation_gib: Gib | None = None
+    non_torch_gib: Gib | None = None
+    cuda_graph_gib: Gib | None = None
     workspace_gib: Gib | None = None
+    enforce_eager: Flag = False
     allocator_overhead_fraction: Fraction = 0.0
     kv_cache_memory_bytes: Bytes | None = None
 
@@ -127,6 +135,18 @@ class ReadyPlan(Frozen):
 DEFAULTS = Plan()
 OPTIONAL = frozenset(name for name, field in Plan.model_fields.items() if field.default is None)
 """Fields that may be left to the model, the GPU or the engine."""
+
+
+def version_number(text: str | None) -> tuple[int, int] | None:
+    """Major and minor of a version, None for none.
+
+    >>> version_number("v0.29.1rc1.dev339"), version_number(None)
+    ((0, 29), None)
+    """
+    if text is None:
+        return None
+    major, minor, _ = re.fullmatch(VERSION_PATTERN, text).groups()
+    return int(major), int(minor)
 
 
 def to_text(plan: Plan) -> dict[str, str]:

@@ -41,7 +41,7 @@ class Source(Frozen):
 
 SOURCED = (
     "parameters", "weight_bytes", "max_position_embeddings", "groups", "num_attention_heads", "mtp_layers",
-    "num_experts", "vision_heads",
+    "num_experts", "vision_heads", "unquantized_parameters", "loaded_weight_bytes", "shape",
 )  # fmt: skip
 """The figures of a model that each need a source."""
 
@@ -115,11 +115,30 @@ class LayerGroup(Frozen):
         return self
 
 
+class ModelShape(Frozen):
+    """Widths that set how much working memory a step takes.
+
+    `intermediate_size`: of the widest dense feed-forward network, 0 without one. `moe_intermediate_size` and
+    `num_experts_per_tok`: of routed experts, 0 without. `quantized_experts`: the experts are stored so (mxfp4) that
+    their kernels need no workspace of their own.
+    """
+
+    hidden_size: Annotated[int, Field(ge=1, le=2**20)]
+    vocab_size: Annotated[int, Field(ge=1, le=2**24)]
+    intermediate_size: Annotated[int, Field(ge=0, le=2**24)] = 0
+    moe_intermediate_size: Annotated[int, Field(ge=0, le=2**24)] = 0
+    num_experts_per_tok: Annotated[int, Field(ge=0, le=2**20)] = 0
+    quantized_experts: bool = False
+
+
 class ModelSpec(Frozen):
     """A model as far as serving memory goes.
 
     `groups` are runs in the order of the layers. `weight_bytes` is the whole model as released; it and `parameters`
-    are None where they cannot be counted.
+    are None where they cannot be counted. `loaded_weight_bytes` is what an engine keeps of it on one device, where that
+    is known to be another number. `unquantized_parameters` of the `parameters` (embeddings, norms, routers) stay in 16
+    bits in quantised checkpoints. `shape` is None where the widths are not known. `multimodal`: the weights come with
+    an encoder of images, video or sound.
     `num_attention_heads` is None where it is not known; `kv_cache_dtype` is set where the checkpoint itself asks for
     another cache width. `model_type` is Hugging Face's word for the architecture: some facts of the engine hang on it.
     `mtp_layers`: layers for multi-token prediction that come with the checkpoint. `vision_heads`: attention heads of
@@ -140,6 +159,10 @@ class ModelSpec(Frozen):
     groups: Annotated[tuple[LayerGroup, ...], Field(min_length=1)]
     mtp_layers: Annotated[int, Field(ge=0, le=64)] = 0
     num_experts: Annotated[int, Field(ge=0, le=2**20)] = 0
+    unquantized_parameters: Annotated[int, Field(ge=0)] | None = None
+    loaded_weight_bytes: PositiveBytes | None = None
+    shape: ModelShape | None = None
+    multimodal: bool = False
     vision_heads: Count | None = None
     alibi: bool = False
     notes: Annotated[tuple[Annotated[str, Field(max_length=300)], ...], Field(max_length=4)] = ()
@@ -150,6 +173,54 @@ class ModelSpec(Frozen):
         if problem := cache_problem(self.groups):
             raise ValueError(f"groups: {problem}")
         return _require_sources(self, [name for name in SOURCED if getattr(self, name)])
+
+    @property
+    def provisional(self) -> bool:
+        """Whether its layers or its size were not looked up in a config.json but remembered, derived or estimated."""
+        return any(self.sources[name].mark for name in ("groups", "parameters") if name in self.sources)
+
+
+ATTENTION_NAMES = {
+    "mla": "MLA", "compressed": "compressed", "sliding": "sliding", "chunked": "chunked", "mamba1": "Mamba-1",
+    "mamba2": "Mamba-2", "gated_deltanet": "gated DeltaNet", "kda": "KDA", "short_conv": "short convolution",
+}  # fmt: skip
+
+
+def attention_name(spec: ModelSpec) -> str:
+    """How a model attends, as one searches for it: MHA, GQA, MQA or MLA, and what else its layers keep.
+
+    Source: Shazeer 2019 (MQA), Ainslie et al. 2023 (GQA), DeepSeek-AI 2024 (MLA).
+    """
+    names = [_head_sharing(group, spec.num_attention_heads) for group in spec.groups if group.kind in ATTENTION_KINDS]
+    names += [ATTENTION_NAMES[group.kind] for group in spec.groups if group.kind in ATTENTION_NAMES]
+    names += ["indexer" for group in spec.groups if group.index_dim]
+    distinct = list(dict.fromkeys(names))
+    kinds = {group.kind for group in spec.groups} - {"none"}
+    return " + ".join(distinct) + (" hybrid" if len(kinds) > 1 else "")
+
+
+def describe(spec: ModelSpec) -> str:
+    """A model in a few words: how it attends, its parameters, its experts, and whether it is provisional.
+
+    >>> source = Source(text="a table")
+    >>> describe(ModelSpec(id="a", name="A", parameters=7_248_023_552, weight_bytes=None, num_attention_heads=32,
+    ...     max_position_embeddings=1, groups=[LayerGroup(kind="full", kv_heads=8, head_dim=128, value_head_dim=128)],
+    ...     sources=dict.fromkeys(SOURCED, source)))
+    'GQA, 7.2B'
+    """
+    words = [attention_name(spec)]
+    if spec.parameters:
+        words.append(f"{spec.parameters / 1e9:.1f}B")
+    words += ["MoE"] if spec.num_experts else []
+    words += ["multimodal"] if spec.multimodal else []
+    words += ["provisional"] if spec.provisional else []
+    return ", ".join(words)
+
+
+def _head_sharing(group: LayerGroup, heads: int | None) -> str:
+    if group.kv_heads == 1:
+        return "MQA"
+    return "MHA" if heads == group.kv_heads else "GQA"
 
 
 def cache_problem(groups: Iterable[LayerGroup]) -> str | None:

@@ -15,6 +15,13 @@ WHOLE_TENSOR = 2**24
 BITS = 16
 """Of a weight that is not quantised, also where the file holds 32: engines load it in 16."""
 
+PLAN_BITS = {
+    "fp32": Fraction(32), "bf16": Fraction(16), "fp16": Fraction(16),
+    "fp8": Fraction(8), "int8": Fraction(8), "int4": 4 + Fraction(16 + 4, 128),
+}  # fmt: skip
+"""Bits of a matrix element where a plan asks for a width; int4 with a scale and a zero point for 128 weights, as GPTQ
+and AWQ checkpoints have, 8 bits with scales too few to count."""
+
 LEFT_OUT = ("ignore", "ignored_layers", "modules_to_not_convert", "exclude_modules")
 """The fields of a quantization_config that list what it spares."""
 
@@ -28,6 +35,17 @@ def weight_bytes(counts: Counter, quantisation: Any) -> tuple[int, bool]:
     bits = shrunk * _quantised_bits(scheme) + (counts.total() - shrunk) * BITS
     # Checkpoints of quant_method mxfp4 shrink the expert matrices and nothing else; others vary in what they spare.
     return ceil(bits / 8), scheme.get("quant_method") == "mxfp4"
+
+
+def weight_bytes_at(dtype: str, parameters: int, unquantized: int) -> int:
+    """Bytes of weights at a width: below 16 bits the embeddings, norms and routers stay in 16.
+
+    >>> weight_bytes_at("fp8", 70_553_706_496, 2_103_459_840) / 2**30  # RedHatAI/Llama-3.3-70B-FP8-dynamic: 67.72 GiB
+    67.66735...
+    """
+    bits = PLAN_BITS[dtype]
+    kept = unquantized if bits < BITS else 0
+    return ceil(((parameters - kept) * bits + kept * BITS) / 8)
 
 
 def _experts_only(scheme: Config) -> bool:

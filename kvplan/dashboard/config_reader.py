@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import streamlit as st
 
+from kvplan.dashboard.inputs import FROM_MODEL
+from kvplan.dashboard.sidebar import open_plan
 from kvplan.dashboard.text import escape
 from kvplan.hf_config import model_from_hf_config
 from kvplan.plan import Plan
@@ -11,7 +13,7 @@ from kvplan.specs import ModelSpec
 from kvplan.texts import MAX_TEXT, spec_text
 
 MAX_CONFIG_MB = 1
-CLEARED = dict.fromkeys(("layers", "kv_heads", "head_dim", "weights_gib", "weight_dtype", "groups"))
+CLEARED = dict.fromkeys(name for name in FROM_MODEL if name != "spec")
 
 
 def draw(plan: Plan) -> None:
@@ -27,9 +29,9 @@ def draw(plan: Plan) -> None:
             except ValueError as error:
                 st.error(escape(str(error)))
             else:
-                _open(plan.model_copy(update=CLEARED | {"spec": packed}))
+                open_plan(plan.model_copy(update=CLEARED | {"spec": packed}))
     if plan.spec is not None and st.button("Back to the preset", type="tertiary", key="drop_spec"):
-        _open(plan.model_copy(update=CLEARED | {"spec": None}))
+        open_plan(plan.model_copy(update=CLEARED | {"spec": None}))
 
 
 def _given(text: str | bytes) -> str | bytes:
@@ -43,9 +45,3 @@ def _packed(model: ModelSpec) -> str:
     if len(packed) > MAX_TEXT:
         raise ValueError(f"config: its layers take more than the {MAX_TEXT:,} characters a link can carry")
     return packed
-
-
-def _open(plan: Plan) -> None:
-    """Make this the plan of the next run."""
-    st.session_state["next_plan"] = plan
-    st.rerun()

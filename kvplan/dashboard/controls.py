@@ -6,7 +6,7 @@ import streamlit as st
 
 from kvplan import catalog
 from kvplan.breakdown import layer_summary
-from kvplan.dashboard import config_reader
+from kvplan.dashboard import config_reader, model_finder
 from kvplan.dashboard.inputs import BOUNDS, CHOICES, HELP, STEPS, WORD_NONE, decimals
 from kvplan.dashboard.sidebar import CUSTOM, Session, ready_plans
 from kvplan.dashboard.text import escape
@@ -64,12 +64,14 @@ def _draw_model(report: Report) -> None:
     _group("Model")
     read = report.plan.spec is not None
     _select("model", "Model", catalog.presets("model"), label_visibility="collapsed", disabled=read)
+    model_finder.draw(report.plan)
     model = report.setting.model
     if model.weight_bytes is None and report.plan.weights_gib is None:
         weights = "weights not known"
     else:
         weights = f"{gib(report.setting.weight_bytes)}{_mark(report, 'layers and heads', 'weight_bytes')}"
-    st.caption(f"{escape(model.name)}: {layer_summary(model.groups)}, {weights}")
+    provisional = ", provisional" if model.provisional else ""
+    st.caption(f"{escape(model.name)}: {layer_summary(model.groups)}, {weights}{provisional}")
     growing = _default("layers") is not None
     if growing:
         plain = all(group.kind == "full" for group in model.groups)
@@ -93,15 +95,21 @@ def _draw_hardware(report: Report) -> None:
     st.caption(f"{gpu.name}: {gib(gpu.total_bytes)}, {bandwidth}{_mark(report, 'total_bytes')}")
     _slider("gpu_memory_gib", "GPU memory, GiB")
     _segments("tp", "Tensor parallel", report.capacity.min_tp)
-    with st.expander("Utilization, activations, pp", type="compact", key="more_hardware"):
+    with st.expander("Utilization, pp, given pool", type="compact", key="more_hardware"):
         _number("pp", "Pipeline parallel")
         _number("dcp", "Decode context parallel")
         _toggle("enable_expert_parallel", "Expert parallel")
         _slider("gpu_memory_utilization", "GPU memory utilization")
-        _number("activation_gib", f"Activations, GiB/device{_mark(report, 'activation_bytes')}")
-        _number("workspace_gib", f"Workspace, GiB/device{_mark(report, 'workspace_bytes')}")
         _number("allocator_overhead_fraction", "Allocator overhead, of the pool")
         _number("kv_cache_memory_bytes", "KV pool as given, bytes/device", placeholder="none")
+        _number("mem_fraction_static", "SGLang's mem_fraction_static", placeholder="none: vLLM's budget")
+    with st.expander("What start-up takes", type="compact", key="more_startup"):
+        _number("activation_gib", f"Activations, GiB/device{_mark(report, 'activation_bytes')}")
+        _number("non_torch_gib", f"Non-torch, GiB/device{_mark(report, 'workspace_bytes')}", placeholder="in workspace")
+        _number("cuda_graph_gib", f"Graphs, GiB/device{_mark(report, 'workspace_bytes')}", placeholder="in workspace")
+        _number("workspace_gib", f"Both together, GiB/device{_mark(report, 'workspace_bytes')}")
+        _toggle("enforce_eager", "Without CUDA graphs")
+        _select("engine_version", "vLLM version of these estimates", CHOICES["engine_version"])
 
 
 def _draw_serving() -> None:

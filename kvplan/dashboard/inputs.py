@@ -6,15 +6,22 @@ from kvplan.plan import MAX_BYTES, MAX_GIB
 
 AUTOMATIC = (
     "layers", "kv_heads", "head_dim", "weights_gib", "gpu_memory_gib", "gpu_memory_utilization", "activation_gib",
-    "workspace_gib", "kv_dtype", "block_size", "max_num_seqs", "max_num_batched_tokens", "batch",
+    "non_torch_gib", "cuda_graph_gib", "workspace_gib", "kv_dtype", "block_size", "max_num_seqs",
+    "max_num_batched_tokens", "batch",
 )  # fmt: skip
 """Fields whose widget shows what comes with the model, the GPU or the engine while the plan leaves them open."""
 
-FROM_MODEL = ("layers", "kv_heads", "head_dim", "weights_gib", "weight_dtype", "groups", "spec")
-FROM_GPU = ("gpu_memory_gib", "activation_gib", "workspace_gib", "max_num_seqs", "max_num_batched_tokens")
+FROM_MODEL = (
+    "layers", "kv_heads", "head_dim", "weights_gib", "weight_dtype", "groups", "spec", "activation_gib",
+    "cuda_graph_gib",
+)  # fmt: skip
+FROM_GPU = (
+    "gpu_memory_gib", "activation_gib", "non_torch_gib", "cuda_graph_gib", "workspace_gib", "max_num_seqs",
+    "max_num_batched_tokens",
+)  # fmt: skip
 """What choosing another model or GPU sets back, as it came with the former one."""
 
-WORD_NONE = ("weight_dtype", "v_dtype", "mamba_ssm_cache_dtype", "spec_method")
+WORD_NONE = ("weight_dtype", "v_dtype", "mamba_ssm_cache_dtype", "spec_method", "engine_version")
 """Fields whose widget offers the word `auto` for None."""
 TEXTS = ("groups", "spec", "table")
 """Fields of text, whose widget is empty for None."""
@@ -24,7 +31,10 @@ STEPS = {
     "gpu_memory_gib": 0.1,
     "gpu_memory_utilization": 0.01,
     "activation_gib": 0.1,
+    "non_torch_gib": 0.1,
+    "cuda_graph_gib": 0.1,
     "workspace_gib": 0.1,
+    "mem_fraction_static": 0.01,
     "allocator_overhead_fraction": 0.01,
     "tenant_quota_fraction": 0.05,
     "prompt_mean": 1.0,
@@ -38,7 +48,10 @@ BOUNDS = {
     "gpu_memory_gib": (1.0, 288.0),
     "gpu_memory_utilization": (0.0, 1.0),
     "activation_gib": (0.0, MAX_GIB),
+    "non_torch_gib": (0.0, MAX_GIB),
+    "cuda_graph_gib": (0.0, MAX_GIB),
     "workspace_gib": (0.0, MAX_GIB),
+    "mem_fraction_static": (0.0, 1.0),
     "allocator_overhead_fraction": (0.0, 1.0),
     "kv_cache_memory_bytes": (0, MAX_BYTES),
     "tenant_quota_fraction": (0.0, 1.0),
@@ -65,6 +78,7 @@ CHOICES = {
     "v_dtype": ("auto", "bf16", "fp16", "fp32", "fp8", "fp8_e5m2", "int8", "int4"),
     "mamba_ssm_cache_dtype": ("auto", "bf16", "fp16", "fp32"),
     "spec_method": ("auto", "ngram", "suffix", "mtp", "eagle3"),
+    "engine_version": ("auto", "0.7", "0.11", "0.17", "0.19", "0.21"),
     "usage": ("server", "llm_class"),
     "admission": ("reserve", "on_demand"),
     "output_dist": ("exponential", "uniform", "fixed"),
@@ -92,7 +106,16 @@ HELP = {
     "enable_expert_parallel": "Experts spread over the ranks. It changes no cache; a model without experts is refused.",
     "gpu_memory_utilization": "Share of the device the engine may use; vLLM's default is 0.92.",
     "activation_gib": "Peak working memory of the largest step, per device. An estimate unless set.",
-    "workspace_gib": "Non-torch memory, graphs and kernels, per device. An estimate unless set.",
+    "non_torch_gib": "Memory outside PyTorch, per device: context, kernels, with tp buffers of collectives. An "
+    "estimate unless set.",
+    "cuda_graph_gib": "What the engine expects its CUDA graphs to take, per device; off the pool since vLLM 0.21. An "
+    "estimate unless set.",
+    "workspace_gib": "Non-torch memory and CUDA graphs together, per device; setting it beats the two parts.",
+    "enforce_eager": "Without CUDA graphs, as --enforce-eager: nothing is set aside for them.",
+    "engine_version": "The vLLM whose start-up is estimated: utilization, activations, non-torch memory, graphs. "
+    "Blocks and tokens are always those of 0.32.",
+    "mem_fraction_static": "SGLang's budget in place of vLLM's: this share of what is free before loading holds "
+    "weights and pool; activations and graphs live in the rest.",
     "allocator_overhead_fraction": "What the allocator loses, as a fraction of the pool.",
     "kv_cache_memory_bytes": "The pool of one device in bytes, as given to the engine; nothing is derived then.",
     "context": "Longest sequence, prompt and output together (vLLM's max_model_len). Reserving books all of it.",

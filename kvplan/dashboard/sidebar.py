@@ -55,6 +55,12 @@ def current_plan() -> Plan:
     return session.plan
 
 
+def open_plan(plan: Plan) -> None:
+    """Make this the plan, in a run of its own."""
+    st.session_state["next_plan"] = plan
+    st.rerun()
+
+
 def automatic_values(plan: Plan) -> dict:
     """What each field would be if the plan left it open, everything else as it is, as its widget shows it."""
     return {
@@ -152,7 +158,7 @@ def _automatic_value(plan: Plan, name: str):
     if name == "block_size":
         return evaluate(opened).engine.block_size
     value = catalog.concrete(catalog.resolve(opened))[name]
-    return round(value, decimals(name)) if name in STEPS else value
+    return round(value, decimals(name)) if name in STEPS and value is not None else value
 
 
 def _seed(session: Session, automatic: dict, moved: bool) -> None:

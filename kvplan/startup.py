@@ -1,0 +1,136 @@
+"""What an engine takes of a device at start-up beside the weights: activation peak, non-torch memory, CUDA graphs.
+
+An engine measures these by running one step of as many tokens as it may ever schedule and sampling for as many
+sequences as it may ever run. The largest of it is not the model but its vocabulary: logits of all sequences at once.
+All of it is an estimate. Source: `startup_facts`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kvplan.plan import Plan, version_number
+from kvplan.specs import ModelShape, ModelSpec
+from kvplan.startup_facts import (
+    ALL_GRAPHS,
+    ENCODER_GIB,
+    FORWARD_WIDTHS,
+    GRAPH_BASE_GIB,
+    GRAPH_EXPERTS_GIB,
+    GRAPH_LAYER_GIB,
+    HIDDEN_STATES,
+    LARGEST_GRAPH,
+    POOL_BAND,
+    RELEASES,
+    TYPICAL_HIDDEN_SIZE,
+    TYPICAL_VOCABULARY,
+    V0_CHUNKED_TOKENS,
+    V0_LONGEST_UNCHUNKED,
+    V0_SEQUENCES,
+    Release,
+)
+from kvplan.units import ceil_div, whole_bytes
+
+ELEMENT_BYTES = 2
+"""Activations are 16 bits wide."""
+TYPICAL_SHAPE = ModelShape(hidden_size=TYPICAL_HIDDEN_SIZE, vocab_size=TYPICAL_VOCABULARY)
+
+
+@dataclass(frozen=True)
+class Startup:
+    """Bytes of one device. `workspace_bytes` is non-torch memory and graphs, together where only their sum is given;
+    `band_bytes` how far the pool may miss, 0 where nothing is estimated."""
+
+    activation_bytes: int
+    workspace_bytes: int
+    non_torch_bytes: int | None
+    cuda_graph_bytes: int | None
+    band_bytes: int
+
+
+def release(engine_version: str | None) -> Release:
+    """The row of the version, the newest where none is named.
+
+    >>> release("0.11.2").sampler_bytes, release(None) is RELEASES[-1]
+    (38.1, True)
+    """
+    number = version_number(engine_version)
+    return RELEASES[-1] if number is None else next(row for row in reversed(RELEASES) if row.since <= number)
+
+
+def at_startup(plan: Plan, model: ModelSpec, *, total_bytes: int, sequences: int, tokens: int, layers: int) -> Startup:
+    """What the engine of a plan takes at start-up on one device of `total_bytes`, where the plan does not set it.
+
+    `sequences` and `tokens` are the most that one step may hold.
+    """
+    found = release(plan.engine_version)
+    if found.profiles_context:
+        sequences = plan.max_num_seqs or V0_SEQUENCES
+        tokens = plan.max_num_batched_tokens or _v0_tokens(plan.context)
+    activation = _activation_bytes(found, model, sequences=min(sequences, tokens), tokens=tokens, tp=plan.tp)
+    non_torch = whole_bytes(found.non_torch_parallel_gib if plan.tp > 1 else found.non_torch_gib)
+    graphs = _graph_bytes(layers, sequences, bool(model.num_experts)) if found.subtracts_graphs else 0
+
+    activation = _given(plan.activation_gib, activation)
+    non_torch = _given(plan.non_torch_gib, non_torch)
+    graphs = 0 if plan.enforce_eager else _given(plan.cuda_graph_gib, graphs)
+    given = (plan.activation_gib, plan.non_torch_gib if plan.workspace_gib is None else plan.workspace_gib)
+    estimated = None in given and plan.kv_cache_memory_bytes is None
+    band = round(total_bytes * POOL_BAND) if estimated else 0
+    if plan.workspace_gib is not None:
+        return Startup(activation, whole_bytes(plan.workspace_gib), None, None, band)
+    return Startup(activation, non_torch + graphs, non_torch, graphs, band)
+
+
+def _activation_bytes(found: Release, model: ModelSpec, *, sequences: int, tokens: int, tp: int) -> int:
+    """The peak of PyTorch's memory above the weights: what outlives the layers, and the larger of sampling and the
+    widest layer; routed experts beside it where their workspace is kept."""
+    shape = model.shape or TYPICAL_SHAPE
+    kept = HIDDEN_STATES * tokens * shape.hidden_size * ELEMENT_BYTES
+    sampling = found.sampler_bytes * sequences * shape.vocab_size
+    layer = FORWARD_WIDTHS * (shape.hidden_size + ceil_div(shape.intermediate_size, tp)) * tokens * ELEMENT_BYTES
+    experts = expert_workspace_bytes(shape, tokens=tokens, tp=tp)
+    encoder = whole_bytes(ENCODER_GIB) if model.multimodal else 0
+    peak = max(sampling, layer) + experts if found.keeps_expert_workspace else max(sampling, layer, experts)
+    return round(kept + peak + encoder)
+
+
+def expert_workspace_bytes(shape: ModelShape, *, tokens: int, tp: int) -> int:
+    """The two buffers of a fused kernel for routed experts: one as wide as gate and up or as the hidden states, one as
+    their product or the hidden states; none for experts stored in mxfp4.
+
+    >>> expert_workspace_bytes(ModelShape(hidden_size=2048, vocab_size=1, moe_intermediate_size=768,
+    ...                                   num_experts_per_tok=8), tokens=8192, tp=1) / 2**30
+    0.5
+    """
+    if shape.quantized_experts:
+        return 0
+    width = ceil_div(shape.moe_intermediate_size, tp)
+    widest = max(2 * width, shape.hidden_size) + max(width, shape.hidden_size)
+    return tokens * shape.num_experts_per_tok * widest * ELEMENT_BYTES
+
+
+def _graph_bytes(layers: int, sequences: int, has_experts: bool) -> int:
+    """What the engine expects its CUDA graphs to take: one for each captured size, of every layer."""
+    share = captured_sizes(sequences) / ALL_GRAPHS
+    return whole_bytes(GRAPH_BASE_GIB + GRAPH_LAYER_GIB * layers * share + GRAPH_EXPERTS_GIB * has_experts)
+
+
+def captured_sizes(sequences: int) -> int:
+    """How many sizes of a step are captured: 1, 2, 4, every 8th to 256 and every 16th to 512, up to twice the
+    sequences.
+
+    >>> captured_sizes(1024), captured_sizes(8)
+    (51, 5)
+    """
+    most = min(2 * sequences, LARGEST_GRAPH)
+    sizes = [1, 2, 4, *range(8, 256, 8), *range(256, LARGEST_GRAPH + 1, 16)]
+    return sum(size <= most for size in sizes)
+
+
+def _v0_tokens(context: int) -> int:
+    return context if context <= V0_LONGEST_UNCHUNKED else V0_CHUNKED_TOKENS
+
+
+def _given(gib: float | None, otherwise: int) -> int:
+    return otherwise if gib is None else whole_bytes(gib)
