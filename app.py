@@ -19,6 +19,7 @@ page = st.navigation(
         st.Page(DASHBOARD / "pages/ceiling.py", title="Ceiling", icon=":material/vertical_align_top:", default=True),
         st.Page(DASHBOARD / "pages/batching.py", title="Batching", icon=":material/view_column:"),
         st.Page(DASHBOARD / "pages/paging.py", title="Paging", icon=":material/grid_view:"),
+        st.Page(DASHBOARD / "pages/help.py", title="Help", icon=":material/help:"),
     ],
     position="top",
 )

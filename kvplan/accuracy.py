@@ -10,9 +10,8 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated
 
-from pydantic import Field
+from pydantic import model_validator
 
 from kvplan.catalog import presets_dir
 from kvplan.plan import Plan
@@ -57,9 +56,15 @@ class Start(Frozen):
     source: str
     predicts_pool: bool = False
     older_token_line: bool = False
-    calibrates: Annotated[tuple[str, ...], Field()] = ()
+    calibrates: tuple[str, ...] = ()
     note: str = ""
     layout_note: str = ""
+
+    @model_validator(mode="after")
+    def _states_its_pool(self) -> Start:
+        if self.predicts_pool and self.posted.pool_gib is None:
+            raise ValueError("posted.pool_gib: needed where a pool is predicted")
+        return self
 
     @property
     def in_sample(self) -> bool:
@@ -109,14 +114,16 @@ def starts() -> tuple[Start, ...]:
     return tuple(Start.model_validate(row) for row in rows)
 
 
-def pool_errors() -> list[PoolError]:
+@lru_cache(maxsize=1)
+def pool_errors() -> tuple[PoolError, ...]:
     """The pools that were predicted from scratch, beside the posted ones."""
-    return [_pool_error(start) for start in starts() if start.predicts_pool and start.posted.pool_gib is not None]
+    return tuple(_pool_error(start) for start in starts() if start.predicts_pool)
 
 
-def figures() -> list[Figure]:
+@lru_cache(maxsize=1)
+def figures() -> tuple[Figure, ...]:
     """Every posted figure that should follow from its posted pool."""
-    return [figure for start in starts() for figure in _figures(start)]
+    return tuple(figure for start in starts() for figure in figures_of(start))
 
 
 def summary(errors: Iterable[PoolError]) -> Summary:
@@ -195,7 +202,8 @@ def _pool_error(start: Start) -> PoolError:
     return PoolError(start, predicted, (predicted - start.posted.pool_gib) * GIB / memory.total_bytes)
 
 
-def _figures(start: Start) -> list[Figure]:
+def figures_of(start: Start) -> list[Figure]:
+    """The posted figures of one start-up beside what follows from its posted pool."""
     if start.posted.pool_gib is None or start.posted.pool_gib <= 0:
         return []
     margin = ROUNDING_GIB * start.posted.pool_parts

@@ -18,7 +18,7 @@ from kvplan.hf_config import model_from_hf_config
 from kvplan.links import decode_link, encode_link
 from kvplan.plan import Plan, from_text
 from kvplan.report import Report, evaluate
-from kvplan.specs import shorten
+from kvplan.specs import GpuSpec, ModelSpec, describe, shorten
 from kvplan.texts import spec_text
 from kvplan.units import binary, count, gib, percent
 from kvplan.version import VERSION
@@ -46,7 +46,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line, like every other."""
+    """A parser whose errors are one line, like every other, and which takes no half-written option for another."""
+
+    def __init__(self, **options):
+        super().__init__(allow_abbrev=False, **options)
 
     def error(self, message: str):
         raise BadInput(message)
@@ -69,8 +72,15 @@ def _parser() -> argparse.ArgumentParser:
     link.set_defaults(run=_link)
 
     presets = commands.add_parser("presets", help="the models, GPUs, workloads and ready plans in the catalog")
-    presets.add_argument("--check", action="store_true", help="exit 2 if any preset file is broken")
+    presets.add_argument("--check", action="store_true", help="exit 2 if any preset is broken")
+    presets.add_argument(
+        "--find", metavar="WORDS", help='only models: family, size or attention, e.g. "qwen moe <100b"'
+    )
+    presets.add_argument("--json", action="store_true", help="print every number with its source and confidence")
     presets.set_defaults(run=_presets)
+
+    accuracy = commands.add_parser("accuracy", help="predicted beside posted, for every public start-up (Markdown)")
+    accuracy.set_defaults(run=_accuracy)
     return parser
 
 
@@ -95,17 +105,45 @@ def _link(options: argparse.Namespace) -> None:
 
 
 def _presets(options: argparse.Namespace) -> None:
-    broken = []
-    for kind in catalog.SPECS:
-        found = catalog.library(kind)
-        broken += found.broken
-        print(f"{kind}s")
-        for spec in found.specs.values():
-            print(f"  {spec.id:<24} {spec.name}")
+    if options.find is None:
+        found = {kind: list(catalog.library(kind).specs.values()) for kind in catalog.SPECS}
+    else:
+        found = {"model": catalog.find_models(options.find)}
+    if options.json:
+        rows = {kind: [spec.model_dump(mode="json") for spec in specs] for kind, specs in found.items()}
+        print(json.dumps(rows, indent=2, allow_nan=False))
+    else:
+        print("\n".join(line for kind, specs in found.items() for line in [f"{kind}s", *map(_preset_line, specs)]))
+    broken = [line for kind in catalog.SPECS for line in catalog.library(kind).broken]
+    broken += _not_served() if options.check else []
     for line in broken:
         print(f"kvplan: {line}", file=sys.stderr)
     if broken and options.check:
-        raise BadInput(f"presets: {len(broken)} of the files cannot be used")
+        raise BadInput(f"presets: {len(broken)} cannot be used")
+
+
+def _preset_line(spec) -> str:
+    """An id with its name, and of models and GPUs what one looks for in them, with a mark where it is not looked up."""
+    line = f"  {spec.id:<36} {spec.name}"
+    if isinstance(spec, ModelSpec):
+        return f"{line:<72} {describe(spec)}"
+    if isinstance(spec, GpuSpec):
+        mark = spec.sources["total_bytes"].mark
+        return f"{line:<72} {gib(spec.total_bytes)}{f', {mark}' if mark else ''}"
+    return line
+
+
+def _not_served() -> list[str]:
+    """Models that no report can be made of, although their files are in order."""
+    plans = [Plan(model=name, kv_cache_memory_bytes=2**40, context=1024) for name in catalog.presets("model")]
+    reports = [(plan.model, evaluate(plan)) for plan in plans]
+    return [f"models/{name}.json: {report.engine.refused}" for name, report in reports if not report.engine.fits]
+
+
+def _accuracy(options: argparse.Namespace) -> None:
+    from kvplan.accuracy_document import document
+
+    print(document(), end="")
 
 
 def _plan(options: argparse.Namespace) -> Plan:
@@ -175,6 +213,10 @@ def _breakdown_lines(report: Report) -> list[str]:
     return [*lines, *report.remarks]
 
 
+def _band(band_bytes: int) -> str:
+    return f"per device, an estimate, ± {gib(band_bytes)} in nine of ten" if band_bytes else "per device"
+
+
 def _rows(report: Report) -> list[tuple[str, str, str]]:
     """The report as rows (name, value, what it counts)."""
     cache, memory, engine, capacity = report.cache, report.memory, report.engine, report.capacity
@@ -194,9 +236,9 @@ def _rows(report: Report) -> list[tuple[str, str, str]]:
         ("device", gib(memory.total_bytes, 2), "total the driver reports"),
         ("  weights", gib(memory.weight_bytes, 2), "per device"),
         ("  activations", gib(memory.activation_bytes, 2), "per device"),
-        ("  workspace", gib(memory.workspace_bytes, 2), "per device, non-torch, graphs and kernels"),
+        ("  workspace", gib(memory.workspace_bytes, 2), "per device, non-torch memory and CUDA graphs"),
         ("  allocator overhead", gib(memory.overhead_bytes, 2), "per device, a share of the pool"),
-        ("  KV pool", gib(memory.pool_bytes, 2), "per device"),
+        ("  KV pool", gib(memory.pool_bytes, 2), _band(memory.pool_band_bytes)),
         ("  left free", gib(memory.left_free_bytes, 2), "per device, what utilization leaves to others"),
         ("  shortfall", gib(memory.shortfall_bytes, 2), "per device, missing before any pool"),
         ("blocks", count(engine.num_blocks), f"of {count(engine.block_size)} tokens, as the engine prints them"),

@@ -331,8 +331,9 @@ def _pool_words(report: Report, palette: Palette) -> list[str]:
 
 
 def _estimated(report: Report) -> list[str]:
-    names = ("activation_bytes", "workspace_bytes")
-    return ["estimate"] if any(report.sources[name].mark == "estimate" for name in names) else []
+    """The word and the band of an overhead that is an estimate."""
+    band = report.memory.pool_band_bytes
+    return [f"estimate, ± {gib(band)}"] if band else []
 
 
 def _cut_pool(drawing: Drawing, report: Report, bottom: float, top: float, held_colour: str) -> None:

@@ -37,14 +37,15 @@ def budget(setting: Setting) -> Memory:
     """Where one device's memory goes: weights split over tp and pp, and what the rest leaves for the cache."""
     plan, startup = setting.plan, setting.startup
     weight_bytes = ceil_div(setting.weight_bytes, plan.tp * plan.pp)
-    given_pool_bytes = plan.kv_cache_memory_bytes
+    given_pool_bytes, missing_bytes = plan.kv_cache_memory_bytes, 0
     if given_pool_bytes is None and plan.mem_fraction_static is not None:
-        given_pool_bytes = static_pool(
+        left_bytes = static_pool(
             total_bytes=setting.total_bytes,
             fraction=plan.mem_fraction_static,
             weight_bytes=weight_bytes,
             non_torch_bytes=startup.workspace_bytes if startup.non_torch_bytes is None else startup.non_torch_bytes,
         )
+        given_pool_bytes, missing_bytes = max(0, left_bytes), max(0, -left_bytes)
     found = split(
         total_bytes=setting.total_bytes,
         utilization=setting.utilization,
@@ -56,6 +57,8 @@ def budget(setting: Setting) -> Memory:
     )
     return replace(
         found,
+        left_free_bytes=0 if missing_bytes else found.left_free_bytes,
+        shortfall_bytes=found.shortfall_bytes + missing_bytes,
         non_torch_bytes=startup.non_torch_bytes,
         cuda_graph_bytes=startup.cuda_graph_bytes,
         pool_band_bytes=startup.band_bytes,
@@ -64,11 +67,11 @@ def budget(setting: Setting) -> Memory:
 
 def static_pool(*, total_bytes: int, fraction: float, weight_bytes: int, non_torch_bytes: int) -> int:
     """SGLang's pool: `mem_fraction_static` of what is free before loading holds weights and cache; activations and
-    graphs live in the rest.
+    graphs live in the rest. Negative by what the weights exceed their share.
 
     Source: sgl-project/sglang#24523 (available 17.94 of 138.17 GB after loading, fraction 0.90: 4.13 GB).
     """
-    return max(0, int((total_bytes - non_torch_bytes) * fraction) - weight_bytes)
+    return int((total_bytes - non_torch_bytes) * fraction) - weight_bytes
 
 
 def split(

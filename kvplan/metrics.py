@@ -120,8 +120,9 @@ def _batch_ceiling(report: Report) -> Metric:
 def _pool(report: Report) -> Metric:
     memory = report.memory
     explanation = (
-        "Memory of one device left for the KV cache: total × utilization − weights − activations − workspace − "
-        "allocator overhead. Activations and workspace are estimates unless set."
+        "Memory of one device left for the KV cache: total × utilization − weights − activations − non-torch memory − "
+        f"CUDA graphs − allocator overhead; {percent(memory.pool_bytes / memory.total_bytes)} of the device. What "
+        "start-up takes is an estimate unless set: nine in ten pools of public start-up logs lie within the band."
     )
     if report.plan.kv_cache_memory_bytes is not None:
         explanation = "Memory of one device for the KV cache, as given in bytes; nothing is derived from the device."
@@ -129,6 +130,8 @@ def _pool(report: Report) -> Metric:
         whose = f"short by {gib(memory.shortfall_bytes)} a device"
         return Metric("KV pool", "none", whose, explanation)
     whose = f"per device, {percent(memory.pool_bytes / memory.total_bytes)} of {gib(memory.total_bytes)}"
+    if memory.pool_band_bytes:
+        whose = f"per device, ± {gib(memory.pool_band_bytes)}"
     return Metric("KV pool", gib_or_less(memory.pool_bytes, 1), whose, explanation)
 
 

@@ -38,6 +38,11 @@ class Source(Frozen):
         """The word a page puts beside the number: empty for a number that was looked up."""
         return "recalled" if self.recalled else "estimate" if self.confidence == "estimate" else ""
 
+    @property
+    def trust(self) -> str:
+        """How far the number is trusted: its confidence, and whether it was only remembered."""
+        return f"{self.confidence}, recalled" if self.recalled else self.confidence
+
 
 SOURCED = (
     "parameters", "weight_bytes", "max_position_embeddings", "groups", "num_attention_heads", "mtp_layers",
@@ -210,11 +215,20 @@ def describe(spec: ModelSpec) -> str:
     """
     words = [attention_name(spec)]
     if spec.parameters:
-        words.append(f"{spec.parameters / 1e9:.1f}B")
+        words.append(parameter_count(spec.parameters))
     words += ["MoE"] if spec.num_experts else []
     words += ["multimodal"] if spec.multimodal else []
     words += ["provisional"] if spec.provisional else []
     return ", ".join(words)
+
+
+def parameter_count(number: int) -> str:
+    """Parameters as a model's name writes them.
+
+    >>> parameter_count(7_248_023_552), parameter_count(2_779_484_476_000), parameter_count(596_049_920)
+    ('7.2B', '2.8T', '0.6B')
+    """
+    return f"{number / 1e12:.1f}T" if number >= 1e12 else f"{number / 1e9:.1f}B"
 
 
 def _head_sharing(group: LayerGroup, heads: int | None) -> str:

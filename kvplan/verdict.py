@@ -112,8 +112,9 @@ def _ceiling_sentence(report: Report) -> str:
         return _why_none(report, context)
     if _over_device(report):
         needed = report.memory.total_bytes - report.memory.left_free_bytes
+        given = "as given" if report.plan.kv_cache_memory_bytes is not None else "by mem_fraction_static"
         return (
-            f"**Does not fit**: with a pool of {gib(report.memory.pool_bytes)} as given, a device of "
+            f"**Does not fit**: with a pool of {gib(report.memory.pool_bytes)} {given}, a device of "
             f"{gib(report.memory.total_bytes)} needs {gib(needed)}"
         )
     if capacity.batch_ceiling < 1:
@@ -196,8 +197,10 @@ def _weights_known(report: Report) -> bool:
 def _weights(report: Report) -> str:
     """What takes the memory: the weights alone, or they and the rest together."""
     memory, each = report.memory, "each" if report.plan.tp * report.plan.pp > 1 else "a"
-    usable = f"{report.setting.utilization:g} of {each} {gib(memory.total_bytes)} device"
-    if memory.weight_bytes > memory.total_bytes * report.setting.utilization:
+    static = report.plan.mem_fraction_static
+    share = report.setting.utilization if static is None else static
+    usable = f"{share:g} of {each} {gib(memory.total_bytes)} device"
+    if static is not None or memory.weight_bytes > memory.total_bytes * share:
         return f"{gib(memory.weight_bytes)} of weights on {usable}"
     fixed = memory.weight_bytes + memory.activation_bytes + memory.workspace_bytes
     return f"weights, activations and workspace take {gib(fixed)}, more than {usable}"

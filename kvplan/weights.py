@@ -40,8 +40,10 @@ def weight_bytes(counts: Counter, quantisation: Any) -> tuple[int, bool]:
 def weight_bytes_at(dtype: str, parameters: int, unquantized: int) -> int:
     """Bytes of weights at a width: below 16 bits the embeddings, norms and routers stay in 16.
 
-    >>> weight_bytes_at("fp8", 70_553_706_496, 2_103_459_840) / 2**30  # RedHatAI/Llama-3.3-70B-FP8-dynamic: 67.72 GiB
-    67.66735...
+    Llama 3.3 70B in fp8 (RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic loads as 67.72 GiB):
+
+    >>> round(weight_bytes_at("fp8", 70_553_706_496, 2_102_665_216) / 2**30, 2)
+    67.67
     """
     bits = PLAN_BITS[dtype]
     kept = unquantized if bits < BITS else 0

@@ -11,7 +11,7 @@ from kvplan.dashboard.text import escape, escape_sentence
 from kvplan.metrics import Metric
 from kvplan.palette import DARK, LIGHT, POOL_FILL, Palette
 from kvplan.report import Report
-from kvplan.specs import shorten
+from kvplan.specs import Source, shorten
 from kvplan.verdict import Verdict
 
 BADGE_COLOURS = {"memory": "blue", "limit": "red", "workload": "violet"}
@@ -89,21 +89,32 @@ def table(rows: pd.DataFrame, decimals: dict[str, int], plan_row: pd.Series | No
     st.table(styler, border="horizontal", hide_index=True)
 
 
+def plain_table(rows: list[dict]) -> None:
+    """A few rows of words and numbers, wrapped."""
+    st.table(
+        [{name: escape(str(value)) for name, value in row.items()} for row in rows],
+        border="horizontal",
+        hide_index=True,
+    )
+
+
 def heading(text: str, clause: str = "") -> None:
     """A section's heading, with a grey clause where one is needed."""
     st.markdown(f"**{text}** :gray[{escape(clause)}]" if clause else f"**{text}**")
 
 
 def footing(report: Report) -> None:
-    """The end of every page: what is unusual about the plan, and where each number comes from."""
+    """The end of every page: what is unusual about the plan, where each number comes from, and every figure of the
+    presets it names."""
     for note in report.notes:
         st.caption(f":material/info: {escape(note)}")
     with st.expander("Where the numbers come from", type="compact", key="sources"):
-        st.table(
-            [
-                {"Number": name, "Mark": source.mark or "looked up", "Source": escape(source.text)}
-                for name, source in report.sources.items()
-            ],
-            border="horizontal",
-            hide_index=True,
-        )
+        plain_table(_source_rows(report.sources))
+    presets = {} if report.setting is None else {"model": report.setting.model, "gpu": report.setting.gpu}
+    for kind, spec in presets.items():
+        with st.expander(f"All figures of {escape(spec.name)}", type="compact", key=f"sources_{kind}"):
+            plain_table(_source_rows(spec.sources))
+
+
+def _source_rows(sources: dict[str, Source]) -> list[dict]:
+    return [{"Number": name, "Confidence": source.trust, "Source": source.text} for name, source in sources.items()]

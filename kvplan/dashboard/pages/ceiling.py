@@ -3,7 +3,7 @@
 import pandas as pd
 import streamlit as st
 
-from kvplan import breakdown, curves, figures, metrics, verdict
+from kvplan import breakdown, curves, figures, ledger, metrics, verdict
 from kvplan.dashboard import frame
 from kvplan.units import count, gib
 
@@ -63,5 +63,8 @@ if report.breakdown:
         st.caption(f"**{breakdown.KIND_NAMES[cost.kind]}**: {cost.reason}.")
     for remark in report.remarks:
         st.caption(remark)
+
+frame.heading("Where the pool comes from", "one device, in the order in which the engine subtracts")
+frame.table(pd.DataFrame(ledger.table(ledger.pool_ledger(report))), decimals={"GiB/device": 2})
 
 frame.footing(report)

@@ -1,0 +1,35 @@
+"""Help: how near the numbers come to what engines print, with every start-up they were held against."""
+
+import pandas as pd
+import streamlit as st
+
+from kvplan import accuracy, accuracy_document
+from kvplan.dashboard import frame
+from kvplan.dashboard.text import escape_sentence
+from kvplan.version import VERSION
+
+frame.link_notes()
+st.header("Accuracy", anchor="accuracy")
+st.markdown(escape_sentence(accuracy_document.opening()))
+frame.plain_table(accuracy_document.summary_table())
+st.caption("Errors are shares of one device's memory: 1% of an H100 is 0.8 GiB.")
+
+frame.heading("Pools", "predicted from scratch beside posted, per device, the largest misses first")
+st.dataframe(pd.DataFrame(accuracy.pool_table()), hide_index=True, key="pools")
+
+frame.heading("Figures from the posted pool", "tokens, blocks and concurrency; those that do not follow first")
+st.dataframe(pd.DataFrame(accuracy.figure_table()), hide_index=True, key="figures")
+
+frame.heading("Weights as loaded", "where an engine keeps 1% more or less than what is counted for its plan")
+st.dataframe(pd.DataFrame(accuracy.weight_table()), hide_index=True, key="weights")
+
+frame.heading("What the estimate covers", "and where the public figures do not carry it")
+frame.plain_table(accuracy_document.support_table())
+
+frame.heading("Constants", "of each release of vLLM, read from the start-ups marked as in sample")
+frame.plain_table(accuracy_document.constants_table())
+
+frame.heading("Parameters", "counted, where a published count is another")
+st.dataframe(pd.DataFrame(accuracy_document.parameter_table()), hide_index=True, key="parameters")
+
+st.caption(f"kvplan {VERSION}")
