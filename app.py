@@ -19,6 +19,12 @@ page = st.navigation(
         st.Page(DASHBOARD / "pages/ceiling.py", title="Ceiling", icon=":material/vertical_align_top:", default=True),
         st.Page(DASHBOARD / "pages/batching.py", title="Batching", icon=":material/view_column:"),
         st.Page(DASHBOARD / "pages/paging.py", title="Paging", icon=":material/grid_view:"),
+        st.Page(
+            DASHBOARD / "pages/engine_log.py",
+            title="Engine log",
+            icon=":material/receipt_long:",
+            url_path="engine-log",
+        ),
         st.Page(DASHBOARD / "pages/help.py", title="Help", icon=":material/help:"),
     ],
     position="top",

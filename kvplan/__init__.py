@@ -7,6 +7,7 @@
 """
 
 from kvplan.catalog import load_preset, presets
+from kvplan.engine_log import EngineLog, parse_engine_log
 from kvplan.hf_config import model_from_hf_config
 from kvplan.links import decode_link, encode_link
 from kvplan.plan import Plan
@@ -14,4 +15,15 @@ from kvplan.report import Report, evaluate
 from kvplan.version import VERSION
 
 __version__ = VERSION
-__all__ = ["Plan", "Report", "decode_link", "encode_link", "evaluate", "load_preset", "model_from_hf_config", "presets"]
+__all__ = [
+    "EngineLog",
+    "Plan",
+    "Report",
+    "decode_link",
+    "encode_link",
+    "evaluate",
+    "load_preset",
+    "model_from_hf_config",
+    "parse_engine_log",
+    "presets",
+]

@@ -235,3 +235,17 @@ def remarks(setting: Setting, shape: Layout, tokens: int, longer_tokens: int, ol
             "layers that fill its tables better can fit more requests."
         )
     return tuple(found)
+
+
+def state_remark(setting: Setting, shape: Layout, num_blocks: int) -> str | None:
+    """What stops an engine whose pool has fewer blocks than sequences may run, where each needs one for its state.
+
+    Source: the start-up check of vLLM, vllm-project/vllm#38270.
+    """
+    if setting.max_num_seqs <= num_blocks or all(group.spec.kind != "state" for group in shape.groups):
+        return None
+    return (
+        f"max_num_seqs is {count(setting.max_num_seqs)} and the pool has {count(num_blocks)} blocks. Every running "
+        "sequence needs a block for its state, so recent versions of vLLM refuse to start with more sequences than "
+        "blocks: set max_num_seqs lower."
+    )

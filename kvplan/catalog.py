@@ -41,7 +41,7 @@ from kvplan.specs import (
 )
 from kvplan.startup import Startup
 from kvplan.texts import groups_from_text, spec_from_text, table_from_text
-from kvplan.units import GIB, whole_bytes
+from kvplan.units import GIB, ceil_div, whole_bytes
 
 Kind = Literal["model", "gpu", "workload", "plan"]
 SPECS = {"model": ModelSpec, "gpu": GpuSpec, "workload": WorkloadSpec, "plan": ReadyPlan}
@@ -51,9 +51,10 @@ SIZE = re.compile(r"(<=|>=|<|>)([0-9]{1,6}(?:\.[0-9]{1,3})?)b")
 """A word that asks for a size in billions of parameters."""
 COMPARED = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 REPLACED = {
-    "non_torch_gib": "workspace_gib",
-    "cuda_graph_gib": "workspace_gib",
-    "gpu_memory_utilization": "mem_fraction_static",
+    "non_torch_gib": ("workspace_gib",),
+    "cuda_graph_gib": ("workspace_gib", "enforce_eager"),
+    "gpu_memory_utilization": ("kv_cache_memory_bytes", "mem_fraction_static"),
+    "mem_fraction_static": ("kv_cache_memory_bytes",),
 }
 """Fields that say nothing once another is given."""
 ESTIMATE_SOURCE = Source(text=startup_facts.SOURCE, confidence="estimate")
@@ -215,9 +216,9 @@ def resolve(plan: Plan, model: ModelSpec | None = None) -> Setting:
     )
 
 
-def at_tp(setting: Setting, tp: int) -> Setting:
-    """The same setting at another tensor-parallel degree, with what start-up takes there."""
-    plan = setting.plan.model_copy(update={"tp": tp})
+def restarted(setting: Setting, **changes) -> Setting:
+    """The same setting with another tp or context, and with what start-up takes there."""
+    plan = setting.plan.model_copy(update=changes)
     limits = (setting.max_num_seqs, setting.max_num_batched_tokens)
     return replace(setting, plan=plan, startup=_at_startup(plan, setting.model, setting.total_bytes, *limits))
 
@@ -250,7 +251,7 @@ def concrete(setting: Setting) -> dict:
 
 
 def _at_startup(plan: Plan, model: ModelSpec, total_bytes: int, sequences: int, tokens: int) -> Startup:
-    layers = layer_total(model)
+    layers = ceil_div(layer_total(model), plan.pp)
     return startup.at_startup(plan, model, total_bytes=total_bytes, sequences=sequences, tokens=tokens, layers=layers)
 
 
@@ -368,14 +369,15 @@ def _memory_notes(plan: Plan, base: ModelSpec, gpu: GpuSpec) -> Iterable[str]:
             f"engine_version: {plan.engine_version} sets utilization and what start-up takes; blocks and tokens are "
             f"counted by the rules of {ENGINE_VERSION}"
         )
-    if plan.mem_fraction_static is not None:
+    if plan.mem_fraction_static is not None and plan.kv_cache_memory_bytes is None:
         yield (
             "mem_fraction_static: the pool is SGLang's, which leaves activations and graphs to the rest of the device; "
             f"blocks and tokens are counted by the rules of {ENGINE_VERSION}"
         )
     for name, replacing in REPLACED.items():
-        if getattr(plan, name) is not None and getattr(plan, replacing) is not None:
-            yield f"{name}: ignored, as {replacing} is given"
+        given = [other for other in replacing if not any(getattr(plan, other) is unset for unset in (None, False))]
+        if getattr(plan, name) is not None and given:
+            yield f"{name}: ignored, as {given[0]} is given"
     if base.provisional:
         yield f"model: {base.name} is provisional, its layers or its size were not looked up in its config.json"
     if plan.activation_gib is None and base.shape is None:
@@ -396,8 +398,11 @@ def _sources(plan: Plan, model: ModelSpec, gpu: GpuSpec, workload: WorkloadSpec 
     def origin(name: str, given) -> Source:
         return given if getattr(plan, name) is None else own
 
-    loaded = "loaded_weight_bytes" if model.loaded_weight_bytes and plan.spec_method != "mtp" else "weight_bytes"
-    weights = own if plan.weights_gib is not None else model.sources[loaded]
+    parts_given = plan.non_torch_gib is not None and not startup.graphs_are_estimated(plan)
+    workspace_given = plan.workspace_gib is not None or parts_given
+    all_released = plan.spec_method == "mtp" and (model.weight_bytes or 0) > (model.loaded_weight_bytes or 0)
+    held = "loaded_weight_bytes" if model.loaded_weight_bytes and not all_released else "weight_bytes"
+    weights = own if plan.weights_gib is not None else model.sources[held]
     if plan.weights_gib is None and plan.weight_dtype is not None:
         kept = ", embeddings and norms in 16 bits" if plan.weight_dtype in ("fp8", "int8", "int4") else ""
         text = f"parameters at {plan.weight_dtype}{kept}; {model.sources['parameters'].text}"
@@ -407,7 +412,7 @@ def _sources(plan: Plan, model: ModelSpec, gpu: GpuSpec, workload: WorkloadSpec 
         "weight_bytes": weights,
         "total_bytes": origin("gpu_memory_gib", gpu.sources["total_bytes"]),
         "activation_bytes": origin("activation_gib", ESTIMATE_SOURCE),
-        "workspace_bytes": origin("workspace_gib", ESTIMATE_SOURCE),
+        "workspace_bytes": own if workspace_given else ESTIMATE_SOURCE,
     }
     if plan.kv_cache_memory_bytes is not None:
         found["pool_bytes"] = own

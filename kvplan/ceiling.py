@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kvplan.cache import shared_blocks
-from kvplan.catalog import Setting, at_tp
+from kvplan.catalog import Setting, restarted
 from kvplan.engine import (
     Capacity,
     GroupLayout,
@@ -25,6 +25,7 @@ from kvplan.engine import (
 from kvplan.lengths import resident_mean
 from kvplan.memory import budget
 from kvplan.plan import MAX_PARALLEL
+from kvplan.startup import release
 
 LIMITS = ("does_not_fit", "memory", "tenant_quota", "max_num_seqs")
 """What can bind, in the order in which ties are named."""
@@ -132,12 +133,14 @@ def ceiling_curve(setting: Setting, contexts: np.ndarray) -> CeilingCurve:
     contexts = np.asarray(contexts, dtype=np.int64)
     shape = layout(setting)
     in_flight = in_flight_tokens(setting, contexts)
-    numbers = capacity(shape, contexts, budget(setting).pool_bytes, in_flight)
+    numbers = capacity(shape, contexts, _pool_bytes(setting, contexts), in_flight)
     found = ceilings(setting, shape, numbers, contexts)
-    starts = numbers.fits & (shape.refused is None)
+    # With states alone nothing depends on the context, and one number stands for all.
+    starts = np.broadcast_to(numbers.fits & (shape.refused is None), contexts.shape)
+    blocks = blocks_per_request(shape, contexts + setting.plan.spec_tokens, in_flight)
     return CeilingCurve(
         contexts=contexts,
-        blocks_booked=blocks_per_request(shape, contexts + setting.plan.spec_tokens, in_flight),
+        blocks_booked=np.broadcast_to(blocks, contexts.shape),
         bytes_per_block=shape.bytes_per_block,
         memory_ceiling=np.where(starts, found.memory_ceiling, 0),
         batch_ceiling=np.where(starts, found.batch_ceiling, 0),
@@ -148,12 +151,19 @@ def ceiling_curve(setting: Setting, contexts: np.ndarray) -> CeilingCurve:
     )
 
 
+def _pool_bytes(setting: Setting, contexts: np.ndarray) -> int | np.ndarray:
+    """The pool at each context: one for all, but for engines that measure a step of the whole context at start-up."""
+    if not release(setting.plan.engine_version).profiles_context:
+        return budget(setting).pool_bytes
+    return np.array([budget(restarted(setting, context=int(context))).pool_bytes for context in contexts])
+
+
 def smallest_tp(setting: Setting) -> tuple[int | None, int | None]:
     """The smallest tp of 1, 2, 4, ... that the engine accepts and at which one request starts, and the smallest at
     which the weights leave any pool; None where no tp a plan may have is enough."""
     starts = leaves_pool = None
     for tp in POWERS_OF_TWO:
-        candidate = at_tp(setting, tp)
+        candidate = restarted(setting, tp=tp)
         pool_bytes = budget(candidate).pool_bytes
         shape = layout(candidate) if pool_bytes else None
         if shape is None or shape.refused:

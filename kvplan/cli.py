@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kvplan import catalog, verdict
 from kvplan.breakdown import KIND_NAMES
@@ -22,6 +23,9 @@ from kvplan.specs import GpuSpec, ModelSpec, describe, shorten
 from kvplan.texts import spec_text
 from kvplan.units import binary, count, gib, percent
 from kvplan.version import VERSION
+
+if TYPE_CHECKING:
+    from kvplan.log_comparison import Comparison
 
 BAD_INPUT = 2
 
@@ -79,6 +83,15 @@ def _parser() -> argparse.ArgumentParser:
     presets.add_argument("--json", action="store_true", help="print every number with its source and confidence")
     presets.set_defaults(run=_presets)
 
+    log = commands.add_parser("log", help="an engine's start-up log: what it states, beside the prediction")
+    log.add_argument("file", metavar="FILE", help="the log; - for standard input")
+    log.add_argument("--hf-config", metavar="FILE", help="the model's config.json, where it is no preset")
+    log.add_argument(
+        "--set", metavar="FIELD=VALUE", action="append", default=[], help="a field the log does not state; repeatable"
+    )
+    log.add_argument("--json", action="store_true", help="print JSON with stable keys")
+    log.set_defaults(run=_log)
+
     accuracy = commands.add_parser("accuracy", help="predicted beside posted, for every public start-up (Markdown)")
     accuracy.set_defaults(run=_accuracy)
     return parser
@@ -109,6 +122,8 @@ def _presets(options: argparse.Namespace) -> None:
         found = {kind: list(catalog.library(kind).specs.values()) for kind in catalog.SPECS}
     else:
         found = {"model": catalog.find_models(options.find)}
+        if not found["model"]:
+            raise BadInput(f"presets: no model matches {shorten(options.find)!r}")
     if options.json:
         rows = {kind: [spec.model_dump(mode="json") for spec in specs] for kind, specs in found.items()}
         print(json.dumps(rows, indent=2, allow_nan=False))
@@ -138,6 +153,49 @@ def _not_served() -> list[str]:
     plans = [Plan(model=name, kv_cache_memory_bytes=2**40, context=1024) for name in catalog.presets("model")]
     reports = [(plan.model, evaluate(plan)) for plan in plans]
     return [f"models/{name}.json: {report.engine.refused}" for name, report in reports if not report.engine.fits]
+
+
+def _log(options: argparse.Namespace) -> None:
+    from kvplan.engine_log import parse_engine_log
+    from kvplan.log_comparison import compare, to_dict
+
+    changes = dict(_assignment(text) for text in options.set)
+    if options.hf_config is not None:
+        changes = {"spec": _packed_model(Path(options.hf_config))} | changes
+    try:
+        found = compare(parse_engine_log(_log_text(options.file)), changes)
+    except ValueError as error:
+        raise BadInput(str(error)) from None
+    print(json.dumps(to_dict(found), indent=2, allow_nan=False) if options.json else _log_as_text(found))
+
+
+def _log_text(name: str) -> str:
+    """The text of a log file; what is no text in it is replaced, not refused."""
+    try:
+        raw = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+    except OSError as error:
+        raise BadInput(f"{shorten(name)} cannot be read, {error.strerror}") from None
+    return raw.decode("utf-8", errors="replace")
+
+
+def _log_as_text(found: Comparison) -> str:
+    """What was read with its line, the figures beside their prediction, the reasons, and the calibrated link."""
+    from kvplan.log_comparison import figure_text
+
+    log = found.log
+    started = f" of {log.starts} starts in the text, the last" if log.starts > 1 else ""
+    title = f"{log.engine or 'no engine'} {log.version or ''}".strip()
+    read = [f"  line {number:>6}  {name} = {getattr(log, name)}" for name, (number, _) in sorted(log.lines.items())]
+    header = f"  {'':<24}{'measured':>14}{'predicted':>14}{'of its pool':>14}  unit"
+    rows = [
+        f"  {row.figure:<24}" + "".join(f"{figure_text(value):>14}" for value in row[2:]) + f"  {row.unit}"
+        for row in found.rows
+    ]
+    reasons = [f"{reason.figure}: {reason.sentence}" for reason in found.reasons]
+    missing = [f"missing: {line}" for line in found.missing]
+    failed = [f"failed: {shorten(log.error, 300)}"] if log.error else []
+    link = [f"calibrated: {encode_link(found.calibrated, full=False)}"] if found.report else []
+    return "\n".join([f"{title}{started}", *failed, "", *read, "", header, *rows, "", *reasons, *missing, *link])
 
 
 def _accuracy(options: argparse.Namespace) -> None:

@@ -42,7 +42,7 @@ def _engine_lines(report: Report) -> list[Line]:
         Line("Weights", -memory.weight_bytes, _known(report, "weight_bytes")),
         Line("Activation peak", -memory.activation_bytes, _known(report, "activation_bytes")),
         *_workspace_lines(report),
-        *([Line("Allocator overhead", -memory.overhead_bytes, "set")] if memory.overhead_bytes else []),
+        *_overhead_lines(report),
     ]
 
 
@@ -56,6 +56,7 @@ def _static_lines(report: Report) -> list[Line]:
         Line("Non-torch memory", -non_torch, _known(report, "workspace_bytes")),
         Line(f"Left to activations and graphs at {fraction:g}", int(free * fraction) - free, "set"),
         Line("Weights", -memory.weight_bytes, _known(report, "weight_bytes")),
+        *_overhead_lines(report),
     ]
 
 
@@ -67,6 +68,11 @@ def _workspace_lines(report: Report) -> list[Line]:
         Line("Non-torch memory", -memory.non_torch_bytes, known),
         Line("CUDA graphs", -memory.cuda_graph_bytes, known if memory.cuda_graph_bytes else "not off the pool"),
     ]
+
+
+def _overhead_lines(report: Report) -> list[Line]:
+    overhead_bytes = report.memory.overhead_bytes
+    return [Line("Allocator overhead", -overhead_bytes, "set")] if overhead_bytes else []
 
 
 def _pool(report: Report) -> Line:

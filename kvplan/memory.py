@@ -37,15 +37,14 @@ def budget(setting: Setting) -> Memory:
     """Where one device's memory goes: weights split over tp and pp, and what the rest leaves for the cache."""
     plan, startup = setting.plan, setting.startup
     weight_bytes = ceil_div(setting.weight_bytes, plan.tp * plan.pp)
-    given_pool_bytes, missing_bytes = plan.kv_cache_memory_bytes, 0
-    if given_pool_bytes is None and plan.mem_fraction_static is not None:
-        left_bytes = static_pool(
+    static_bytes = None
+    if plan.mem_fraction_static is not None:
+        static_bytes = static_pool(
             total_bytes=setting.total_bytes,
             fraction=plan.mem_fraction_static,
             weight_bytes=weight_bytes,
             non_torch_bytes=startup.workspace_bytes if startup.non_torch_bytes is None else startup.non_torch_bytes,
         )
-        given_pool_bytes, missing_bytes = max(0, left_bytes), max(0, -left_bytes)
     found = split(
         total_bytes=setting.total_bytes,
         utilization=setting.utilization,
@@ -53,12 +52,11 @@ def budget(setting: Setting) -> Memory:
         activation_bytes=startup.activation_bytes,
         workspace_bytes=startup.workspace_bytes,
         overhead_fraction=plan.allocator_overhead_fraction,
-        given_pool_bytes=given_pool_bytes,
+        given_pool_bytes=plan.kv_cache_memory_bytes,
+        static_bytes=static_bytes,
     )
     return replace(
         found,
-        left_free_bytes=0 if missing_bytes else found.left_free_bytes,
-        shortfall_bytes=found.shortfall_bytes + missing_bytes,
         non_torch_bytes=startup.non_torch_bytes,
         cuda_graph_bytes=startup.cuda_graph_bytes,
         pool_band_bytes=startup.band_bytes,
@@ -83,11 +81,13 @@ def split(
     workspace_bytes: int,
     overhead_fraction: float = 0.0,
     given_pool_bytes: int | None = None,
+    static_bytes: int | None = None,
 ) -> Memory:
     """One device's bytes from plain numbers.
 
     The engine may use ceil(total x utilization). What weights, activations and workspace leave of it is the pool and
-    the allocator's overhead, which is `overhead_fraction` of the pool. A pool given in bytes is taken as given.
+    the allocator's overhead, which is `overhead_fraction` of the pool. `static_bytes`, where given, stand for what is
+    left so; a pool given in bytes is taken as given.
     Source: vLLM 0.32, gpu_worker (the budget); Kwon et al., SOSP 2023 (what a pool is).
     """
     fixed_bytes = weight_bytes + activation_bytes + workspace_bytes
@@ -97,12 +97,11 @@ def split(
         left_free_bytes = total_bytes - fixed_bytes - overhead_bytes - pool_bytes
         shortfall_bytes = 0
     else:
-        budget_bytes = math.ceil(total_bytes * utilization)
-        available_bytes = max(0, budget_bytes - fixed_bytes)
+        left_bytes = math.ceil(total_bytes * utilization) - fixed_bytes if static_bytes is None else static_bytes
+        available_bytes, shortfall_bytes = max(0, left_bytes), max(0, -left_bytes)
         pool_bytes = int(available_bytes / (1 + overhead_fraction))
         overhead_bytes = available_bytes - pool_bytes
-        shortfall_bytes = max(0, fixed_bytes - budget_bytes)
-        left_free_bytes = 0 if shortfall_bytes else total_bytes - budget_bytes
+        left_free_bytes = 0 if shortfall_bytes else total_bytes - fixed_bytes - available_bytes
     return Memory(
         total_bytes=total_bytes,
         weight_bytes=weight_bytes,

@@ -72,9 +72,10 @@ def weight_bytes(plan: Plan, base: ModelSpec, spec: ModelSpec) -> int:
     given. Drafting with layers for multi-token prediction loads these as well, so all that was released."""
     if plan.weights_gib is not None:
         return whole_bytes(plan.weights_gib)
-    drafts = plan.spec_method == "mtp"
-    released = size = (None if drafts else base.loaded_weight_bytes) or base.weight_bytes or 0
+    released = base.weight_bytes or 0
+    loaded = size = base.loaded_weight_bytes or released
     if plan.weight_dtype is not None and base.parameters is not None:
         size = weight_bytes_at(plan.weight_dtype, base.parameters, base.unquantized_parameters or 0)
-        size += max(0, released - 2 * base.parameters) if base.multimodal else 0
-    return round(size * Fraction(layer_total(spec), layer_total(base)))
+        size += max(0, loaded - 2 * base.parameters) if base.multimodal else 0
+    drafting = Fraction(released, loaded) if plan.spec_method == "mtp" and released > loaded > 0 else 1
+    return round(size * drafting * Fraction(layer_total(spec), layer_total(base)))

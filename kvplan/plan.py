@@ -56,6 +56,7 @@ Gib = Annotated[float, Field(ge=0, le=MAX_GIB), Number]
 MemoryGib = Annotated[float, Field(ge=2**-30, le=MAX_GIB), Number]
 Bytes = Annotated[int, Field(ge=0, le=MAX_BYTES), Number]
 MeanTokens = Annotated[float, Field(ge=1, le=2**24), Number]
+UNTAGGED_BUILD = "0.1.dev"
 VERSION_PATTERN = r"^v?(\d{1,4})\.(\d{1,4})([.\w+-]{0,40})$"
 EngineVersion = Annotated[str, Field(pattern=VERSION_PATTERN)]
 PresetId = Annotated[str, Field(min_length=1, max_length=200)]
@@ -133,17 +134,26 @@ class ReadyPlan(Frozen):
 
 
 DEFAULTS = Plan()
+FROM_MODEL = (
+    "layers", "kv_heads", "head_dim", "weights_gib", "weight_dtype", "groups", "spec", "activation_gib",
+    "cuda_graph_gib",
+)  # fmt: skip
+FROM_GPU = (
+    "gpu_memory_gib", "activation_gib", "non_torch_gib", "cuda_graph_gib", "workspace_gib", "max_num_seqs",
+    "max_num_batched_tokens",
+)  # fmt: skip
+"""What choosing another model or GPU sets back, as it came with the former one."""
 OPTIONAL = frozenset(name for name, field in Plan.model_fields.items() if field.default is None)
 """Fields that may be left to the model, the GPU or the engine."""
 
 
 def version_number(text: str | None) -> tuple[int, int] | None:
-    """Major and minor of a version, None for none.
+    """Major and minor of a version, None for none and for a build without a tag (0.1.dev…), whose age it does not say.
 
     >>> version_number("v0.29.1rc1.dev339"), version_number(None)
     ((0, 29), None)
     """
-    if text is None:
+    if text is None or UNTAGGED_BUILD in text:
         return None
     major, minor, _ = re.fullmatch(VERSION_PATTERN, text).groups()
     return int(major), int(minor)

@@ -283,7 +283,12 @@ def _remarks(
     twice = 2 * setting.plan.context
     longer = engine.capacity(shape, twice, pool_bytes, engine.in_flight_tokens(setting, twice))
     older = engine.older_token_line(shape, numbers.num_blocks)
-    return (sentence, *breakdown.remarks(setting, shape, numbers.kv_cache_tokens, longer.kv_cache_tokens, older))
+    too_many = breakdown.state_remark(setting, shape, numbers.num_blocks)
+    return (
+        sentence,
+        *([too_many] if too_many else []),
+        *breakdown.remarks(setting, shape, numbers.kv_cache_tokens, longer.kv_cache_tokens, older),
+    )
 
 
 def _batching(setting: Setting, capacity: CapacityReport) -> BatchingReport:

@@ -74,12 +74,26 @@ def at_startup(plan: Plan, model: ModelSpec, *, total_bytes: int, sequences: int
     activation = _given(plan.activation_gib, activation)
     non_torch = _given(plan.non_torch_gib, non_torch)
     graphs = 0 if plan.enforce_eager else _given(plan.cuda_graph_gib, graphs)
-    given = (plan.activation_gib, plan.non_torch_gib if plan.workspace_gib is None else plan.workspace_gib)
-    estimated = None in given and plan.kv_cache_memory_bytes is None
-    band = round(total_bytes * POOL_BAND) if estimated else 0
+    band = round(total_bytes * POOL_BAND) if _is_estimated(plan) else 0
     if plan.workspace_gib is not None:
         return Startup(activation, whole_bytes(plan.workspace_gib), None, None, band)
     return Startup(activation, non_torch + graphs, non_torch, graphs, band)
+
+
+def _is_estimated(plan: Plan) -> bool:
+    """Whether the pool is the rest of anything that the plan leaves to an estimate."""
+    if plan.kv_cache_memory_bytes is not None:
+        return False
+    outside_given = plan.non_torch_gib is not None or plan.workspace_gib is not None
+    if plan.mem_fraction_static is not None:
+        return not outside_given
+    return plan.activation_gib is None or not outside_given or graphs_are_estimated(plan)
+
+
+def graphs_are_estimated(plan: Plan) -> bool:
+    """Whether an estimate of CUDA graphs comes off the pool."""
+    given = plan.enforce_eager or plan.cuda_graph_gib is not None or plan.workspace_gib is not None
+    return not given and release(plan.engine_version).subtracts_graphs
 
 
 def _activation_bytes(found: Release, model: ModelSpec, *, sequences: int, tokens: int, tp: int) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from kvplan.log_comparison import Comparison
 from kvplan.plan import MAX_PARALLEL
 from kvplan.report import Report
 from kvplan.units import binary, count, gib, gib_or_less, mean, percent
@@ -19,6 +20,14 @@ BINDING = {
     "tenant_quota": "quota binds",
     "max_num_seqs": "max_num_seqs binds",
     "does_not_fit": "does not fit",
+}
+
+ENGINE_NAMES = {
+    "vllm": "vLLM",
+    "sglang": "SGLang",
+    "tensorrt-llm": "TensorRT-LLM",
+    "llama.cpp": "llama.cpp",
+    "lmdeploy": "LMDeploy",
 }
 
 
@@ -73,6 +82,22 @@ def paging(report: Report) -> Verdict:
     )
     reason = f"At completion a sequence holds {mean(found.mean_tokens)} tokens on average."
     return Verdict(sentence, workload_name(report), "workload", reason)
+
+
+def engine_log(found: Comparison) -> str:
+    """What a log measured beside what was predicted, in one sentence."""
+    log = found.log
+    if log.engine is None:
+        return "**No start-up** of an engine was found in this text"
+    name = f"{ENGINE_NAMES[log.engine]} {log.version or ''}".strip()
+    if log.pool_gib is None:
+        tokens = f", {count(log.kv_cache_tokens)} tokens of cache" if log.kv_cache_tokens is not None else ""
+        return f"**{name}**{tokens}; its log states no pool"
+    measured = f"**{name}** has a pool of **{log.pool_gib:g} GiB** a device"
+    if found.report is None:
+        return measured
+    memory = found.report.memory
+    return f"{measured}; predicted from scratch: **{gib(memory.pool_bytes - memory.shortfall_bytes, 2)}**"
 
 
 def workload_name(report: Report) -> str:

@@ -87,6 +87,12 @@ def tables():
     return st.lists(row, min_size=1, max_size=20).map(table_text)
 
 
+VERSIONS = st.one_of(
+    st.sampled_from(("0.6.3.post1", "0.8.5", "0.11.0", "0.17", "0.19.1", "v0.29.1rc1.dev339+g1a2b3c4")),
+    st.tuples(st.integers(0, 9999), st.integers(0, 9999)).map("{0[0]}.{0[1]}".format),
+)
+"""Versions of an engine, long ones and any number of major and minor."""
+
 PACKED_MODELS = {name: spec_text(model_from_hf_config(config, id=name)) for name, config in CONFIGS.items()}
 """Every model of the configs as one word of a link."""
 
@@ -105,9 +111,14 @@ FIELDS = {
     "pp": whole((1, 2, 3, 4), 1, 64),
     "dcp": seldom(whole((2, 4, 8), 1, 64)).map(lambda dcp: dcp or 1),
     "enable_expert_parallel": st.booleans(),
+    "engine_version": st.none() | VERSIONS,
     "gpu_memory_utilization": st.none() | fractions(),
+    "mem_fraction_static": seldom(fractions()),
     "activation_gib": st.none() | real((0.0, 2.0, 5.0), 0.0, MOST_GIB),
+    "non_torch_gib": st.none() | real((0.0, 0.27, 2.1), 0.0, MOST_GIB),
+    "cuda_graph_gib": st.none() | real((0.0, 0.78), 0.0, MOST_GIB),
     "workspace_gib": st.none() | real((0.0, 0.5), 0.0, MOST_GIB),
+    "enforce_eager": st.booleans(),
     "allocator_overhead_fraction": fractions(),
     "kv_cache_memory_bytes": st.none() | whole((35_755_602_739, 2**36), 0, 2**50),
     "context": whole((256, 2048, 8192, 32768, 131072), 1, 2**24),

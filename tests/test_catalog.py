@@ -1,8 +1,10 @@
 """The presets that are shipped, what happens to a broken one, and how a plan's open fields are filled in."""
 
+import contextlib
 import csv
 import json
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -19,6 +21,7 @@ from kvplan import Plan, catalog, evaluate, lengths, load_preset, model_from_hf_
 from kvplan.catalog import resolve
 from kvplan.overrides import layer_total
 from kvplan.specs import LayerGroup, LayerState, expanded, runs
+from kvplan.startup import Startup
 from kvplan.texts import groups_from_text, spec_text, table_text
 from kvplan.units import GIB
 
@@ -41,8 +44,39 @@ KINDS_OF_LAYERS = {
     "gpt-oss-20b": {"sliding", "full"},
     "gpt-oss-120b": {"sliding", "full"},
     "qwen3-next-80b-a3b": {"gated_deltanet", "full"},
+    "llama-3.1-8b": {"full"},
+    "llama-4-scout-17b-16e": {"chunked", "full"},
+    "mistral-7b-v0.1": {"sliding"},
+    "mistral-7b-instruct-v0.3": {"full"},
+    "gemma-4-e2b": {"sliding", "full", "none"},
+    "gemma-4-31b": {"sliding", "full"},
+    "granite-4.0-micro": {"full"},
+    "granite-4.0-h-micro": {"mamba2", "full"},
+    "kimi-k3": {"kda", "mla"},
 }
-"""Shipped models that are not of full attention alone."""
+"""What some models have, by name."""
+KINDS_OF_FAMILIES = {
+    "deepseek_v2 deepseek_v3 deepseek_v32 glm_moe_dsa kimi_k2 kimi_k25": ["mla"],
+    "deepseek_v4": ["compressed"],
+    "cohere2 gemma2 gemma3 gemma3_text gpt_oss mimo_v2_flash olmo3": ["sliding full"],
+    "gemma4": ["sliding full", "sliding full none"],  # the small ones share the caches of other layers
+    "mistral phi3 starcoder2": ["full", "sliding"],  # some sizes or versions have a window
+    "llama4": ["chunked full"],
+    "nemotron-nas": ["full none"],
+    "falcon_mamba": ["mamba1"],
+    "jamba": ["mamba1 full"],
+    "granitemoehybrid": ["full", "mamba2 full"],
+    "nemotron_h": ["mamba2 none full"],
+    "qwen3_next qwen3_5 qwen3_5_moe": ["gated_deltanet full"],
+    "kimi_k3": ["kda mla"],
+    "lfm2": ["short_conv full"],
+}
+"""Families that are not of full attention alone, and the kinds of layers that one of their models may have."""
+ALLOWED_KINDS = {
+    family: [set(kinds.split()) for kinds in allowed]
+    for families, allowed in KINDS_OF_FAMILIES.items()
+    for family in families.split()
+}
 SHIPPED_CONFIGS = {
     "deepseek-v3": "DeepSeek-V3",
     "gemma-3-27b": "gemma-3-27b-it",
@@ -61,7 +95,9 @@ SHIPPED_CONFIGS = {
     "qwen3-235b-a22b": "Qwen3-235B-A22B",
     "qwen3-next-80b-a3b": "Qwen3-Next-80B-A3B",
 }
-"""Shipped models whose config.json is in the tests' table."""
+"""Shipped models whose config.json is in the tests' table, as some stand there under another name."""
+WITHOUT_HF_ID = {"gpt-3", "opt-175b", "palm-540b"}
+"""Models that were never released on the Hub."""
 MARKETED_GB = {
     "h100-sxm": 80,
     "h200": 141,
@@ -82,6 +118,13 @@ NO_CACHE = LayerGroup(kind="none", layers=2)
 
 def has_full_layers(model):
     return any(group.kind == "full" for group in model.groups)
+
+
+def shipped_configs():
+    """Pairs of a shipped model and a config.json of the tests' table that look-up takes for one another."""
+    for name in CONFIGS:
+        with contextlib.suppress(ValueError):
+            yield load_preset(name, "model").id, name
 
 
 def file_id(case):
@@ -121,7 +164,8 @@ def test_no_shipped_file_is_broken_and_each_is_found_under_its_files_name(kind):
 @pytest.mark.parametrize("case", FACTS, ids=file_id)
 def test_every_number_of_a_file_has_a_source_that_says_something(case):
     data = json.loads(case[1].read_text())
-    numbers = {name for name, value in data.items() if isinstance(value, (int, float, list))}
+    numbers = {name for name, value in data.items() if isinstance(value, (int, float, list, dict))}
+    numbers -= {"sources"} | {name for name, value in data.items() if isinstance(value, bool)}
     assert numbers
     assert numbers <= data["sources"].keys()
     spec = load_preset(case[1].stem, case[0])
@@ -130,29 +174,39 @@ def test_every_number_of_a_file_has_a_source_that_says_something(case):
 
 def test_the_promised_models_are_there():
     ids = presets("model")
-    assert set(MODELS) <= set(ids)
-    assert len(ids) >= 12
+    assert set(MODELS) | KINDS_OF_LAYERS.keys() | SHIPPED_CONFIGS.keys() <= set(ids)
+    assert len(ids) >= 160
     for family in ("llama-2-", "qwen2.5-", "qwen3-"):
         assert any(name.startswith(family) for name in ids), family
 
 
 def test_the_promised_gpus_workloads_and_ready_plans_are_there():
     assert set(presets("gpu")) >= MARKETED_GB.keys()
+    assert len(presets("gpu")) >= 51
     assert {"azure-conversation", "seeded-200"} <= set(presets("workload"))
     assert len(presets("plan")) >= 4
 
 
 @pytest.mark.parametrize("name", presets("model"))
 def test_every_shipped_model_has_the_kinds_of_layers_it_should_and_is_computed(name):
-    kinds = {group.kind for group in load_preset(name, "model").groups}
-    assert kinds == KINDS_OF_LAYERS.get(name, {"full"})
+    model = load_preset(name, "model")
+    kinds = {group.kind for group in model.groups}
+    assert kinds in ALLOWED_KINDS.get(model.model_type, [{"full"}])
+    assert kinds == KINDS_OF_LAYERS.get(name, kinds)
     report = evaluate(Plan(model=name, tp=1, kv_cache_memory_bytes=2**40))
     assert report.engine.refused is None
     assert report.engine.fits
-    assert report.cache.bytes_per_token > 0
+    assert report.cache.request_bytes_held > 0
+    # A window as long as the model was trained for bounds nothing.
+    unbounded = any((group.window or 0) >= model.max_position_embeddings for group in model.groups)
+    assert (report.cache.bytes_per_token > 0) == (unbounded or bool(kinds & {"full", "mla", "compressed"}))
 
 
-@pytest.mark.parametrize(("name", "config"), SHIPPED_CONFIGS.items())
+def test_every_family_of_the_table_is_shipped():
+    assert ALLOWED_KINDS.keys() <= {spec.model_type for spec in catalog.library("model").specs.values()}
+
+
+@pytest.mark.parametrize(("name", "config"), sorted({*SHIPPED_CONFIGS.items(), *shipped_configs()}))
 def test_a_shipped_model_caches_as_its_own_config_says(name, config):
     """Hugging Face config: the preset and the reader of config.json agree on what every answer depends on."""
     preset, read = load_preset(name, "model"), model_from_hf_config(CONFIGS[config])
@@ -174,6 +228,20 @@ def test_the_memory_of_a_gpu_is_what_the_driver_reports_not_what_is_marketed(nam
     assert gpu.total_bytes not in (marketed * 10**9, marketed * GIB)
     assert 0.9 * marketed * GIB < gpu.total_bytes < marketed * GIB
     assert "driver" in gpu.sources["total_bytes"].text
+
+
+@pytest.mark.parametrize("name", presets("gpu"))
+def test_a_total_is_the_drivers_or_says_that_it_is_the_marketed_size(name):
+    gpu = load_preset(name, "gpu")
+    source = gpu.sources["total_bytes"]
+    if marketed := re.fullmatch(
+        r"marketing, estimate: sold as (\d+) GB; no total of a driver was found.*", source.text
+    ):
+        assert gpu.total_bytes == int(marketed[1]) * 10**9
+        assert source.mark == "estimate"
+    else:
+        assert source.text.startswith("total memory the driver reports to a framework: ")
+        assert gpu.total_bytes % 10**9
 
 
 @pytest.mark.parametrize("name", presets("gpu"))
@@ -231,6 +299,8 @@ def put(value, *path):
         ("models/llama-3.1-8b.json", put("llama-3.1-9b", "id"), "id", "'llama-3.1-8b'"),
         ("models/llama-3.1-8b.json", put({}, "sources"), "sources", "parameters, weight_bytes"),
         ("models/llama-3.1-8b.json", lambda data: data["sources"].pop("weight_bytes"), "sources", "weight_bytes"),
+        ("models/llama-3.1-8b.json", lambda data: data["sources"].pop("shape"), "sources", "missing for shape"),
+        ("models/llama-3.1-8b.json", put(0, "shape", "hidden_size"), "shape.hidden_size", "than or equal to 1"),
         ("models/llama-3.1-8b.json", put(0, "groups", 0, "layers"), "groups.0.layers", "greater than or equal to 1"),
         ("models/llama-3.1-8b.json", put("red", "colour"), "colour", "not permitted"),
         ("models/llama-3.1-8b.json", put("fp7", "kv_cache_dtype"), "kv_cache_dtype", "got 'fp7'"),
@@ -332,6 +402,10 @@ print("mine" in catalog.presets("gpu"))
         ("qwen2.5-7b-instruct", "qwen2.5-7b"),
         ("llama-2-7b-chat-hf", "llama-2-7b"),
         ("llama-3.1-8b-it", "llama-3.1-8b"),
+        ("meta-llama/Meta-Llama-3.1-8B-Instruct", "llama-3.1-8b"),
+        ("Meta-Llama-3.1-70B", "llama-3.1-70b"),
+        ("meta-llama/Meta-Llama-3-8B", "meta-llama-3-8b"),
+        ("llama-3-8b-instruct", "meta-llama-3-8b"),
         ("  gpt-3 ", "gpt-3"),
     ],
 )
@@ -343,7 +417,7 @@ def test_a_model_is_found_whatever_its_case_owner_and_ending(name, found):
 def test_every_model_is_found_by_its_hugging_face_id(name):
     spec = load_preset(name, "model")
     assert load_preset(spec.hf_id or name, "model") == spec
-    assert spec.hf_id is not None or name == "gpt-3"
+    assert (spec.hf_id is None) == (name in WITHOUT_HF_ID)
 
 
 @pytest.mark.parametrize(
@@ -359,6 +433,25 @@ def test_every_model_is_found_by_its_hugging_face_id(name):
 def test_an_unknown_name_is_refused_with_kind_name_and_the_nearest(name, kind, nearest):
     with pytest.raises(ValueError, match=f"^{kind}: .*{name}.*nearest: .*{nearest}"):
         load_preset(name, kind)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "begin"),
+    [
+        ("h100", "gpu", "h100-"),
+        ("a100-", "gpu", "a100-"),
+        ("Qwen/Qwen3", "model", "qwen3-"),
+        ("meta-llama/Meta-Llama-3.1", "model", "llama-3.1-"),
+        ("azure", "workload", "azure-"),
+    ],
+)
+def test_names_that_begin_with_an_unknown_one_are_the_nearest(name, kind, begin):
+    with pytest.raises(ValueError, match=f"^{kind}: ") as caught:
+        load_preset(name, kind)
+    named = str(caught.value).partition("; nearest: ")[2].split(", ")
+    beginning = [known for known in presets(kind) if known.startswith(begin)]
+    assert named[: len(beginning)] == beginning[:3]
+    assert len(named) == min(3, len(presets(kind)))
 
 
 def test_an_unknown_kind_is_refused_with_the_kinds_there_are():
@@ -390,7 +483,8 @@ def test_a_value_in_the_plan_overrides_even_where_it_is_zero():
         gpu_memory_gib=10,
         weights_gib=0,
         activation_gib=0,
-        workspace_gib=0,
+        non_torch_gib=0,
+        cuda_graph_gib=0,
         gpu_memory_utilization=0,
         kv_dtype="fp8",
         v_dtype="int4",
@@ -398,8 +492,10 @@ def test_a_value_in_the_plan_overrides_even_where_it_is_zero():
     )
     setting = resolve(plan)
     assert setting.total_bytes == 10 * GIB
-    assert (setting.weight_bytes, setting.activation_bytes, setting.workspace_bytes) == (0, 0, 0)
-    assert setting.utilization == 0
+    assert (setting.weight_bytes, setting.utilization) == (0, 0)
+    assert setting.startup == Startup(0, 0, 0, 0, 0)
+    together = plan.model_copy(update={"non_torch_gib": None, "cuda_graph_gib": None, "workspace_gib": 0})
+    assert resolve(together).startup == Startup(0, 0, None, None, 0)
     assert (setting.kv_dtype, setting.v_dtype) == ("fp8", "int4")
     assert evaluate(plan).engine.block_size == 64
 
@@ -471,7 +567,10 @@ def test_groups_replace_the_layers_of_the_preset_and_scale_its_weights():
     assert setting.model.parameters == 2 * preset.parameters
     assert setting.notes == ()
     assert resolve(Plan(groups="full:16x8x128", weights_gib=3)).weight_bytes == 3 * GIB
-    assert resolve(Plan(groups="full:16x8x128", weight_dtype="fp8")).weight_bytes == preset.parameters // 2
+    fp8_bytes = preset.parameters + preset.unquantized_parameters
+    assert resolve(Plan(groups="full:16x8x128", weight_dtype="fp8")).weight_bytes == fp8_bytes // 2
+    doubled = setting.model.unquantized_parameters, setting.model.parameters
+    assert doubled == (2 * preset.unquantized_parameters, 2 * preset.parameters)
 
 
 def test_groups_equal_to_the_presets_own_change_nothing():
@@ -535,22 +634,45 @@ def test_weights_scale_with_the_layers_unless_given():
     assert resolve(Plan(layers=16, weights_gib=3.0)).weight_bytes == 3 * GIB
 
 
-@pytest.mark.parametrize(("dtype", "bits"), [("fp32", 32), ("bf16", 16), ("fp16", 16), ("fp8", 8), ("int8", 8)])
-def test_weight_dtype_sets_the_bytes_of_a_parameter(dtype, bits):
-    parameters = load_preset("llama-3.1-70b", "model").parameters
+@pytest.mark.parametrize(
+    ("dtype", "bits", "kept_bits"),
+    [
+        ("fp32", 32, 32),
+        ("bf16", 16, 16),
+        ("fp16", 16, 16),
+        ("fp8", 8, 16),
+        ("int8", 8, 16),
+        ("int4", 4 + (16 + 4) / 128, 16),  # a scale and a zero point for 128 weights
+    ],
+)
+def test_weight_dtype_sets_the_bytes_of_a_parameter(dtype, bits, kept_bits):
+    """Llama 3.1 70B: the embedding, the head and the norms of 80 layers and at the end stay in 16 bits."""
+    kept = 2 * 128_256 * 8192 + 161 * 8192
+    matrices = load_preset("llama-3.1-70b", "model").parameters - kept
     plan = Plan(model="llama-3.1-70b", weight_dtype=dtype)
-    assert resolve(plan).weight_bytes == parameters * bits // 8
-    assert resolve(plan.model_copy(update={"layers": 40})).weight_bytes == parameters * bits // 8 // 2
+    expected = (matrices * bits + kept * kept_bits) / 8
+    assert resolve(plan).weight_bytes == expected
+    assert resolve(plan.model_copy(update={"layers": 40})).weight_bytes == expected / 2
     assert resolve(plan.model_copy(update={"weights_gib": 1.0})).weight_bytes == GIB
     assert resolve(plan).sources["weight_bytes"].mark == "estimate"
 
 
-@pytest.mark.parametrize(("memory_gib", "activation_gib"), [(70.0, 5.0), (69.999, 2.0), (192.0, 5.0), (24.0, 2.0)])
-def test_activations_are_estimated_by_the_size_of_the_device_and_marked_so(memory_gib, activation_gib):
+@pytest.mark.parametrize(
+    ("memory_gib", "sequences", "tokens"),
+    [(70.0, 1024, 8192), (69.999, 256, 2048), (192.0, 1024, 16384), (24.0, 256, 2048)],
+)
+def test_start_up_is_estimated_by_the_steps_a_device_allows_and_marked_so(memory_gib, sequences, tokens):
+    """Worked example: 14.5 bytes for each sequence and entry of the vocabulary, and 1.3 hidden states for each token;
+    graphs of all sizes, as 256 sequences and more have, for 32 layers; the band is 0.04 of the device."""
     setting = resolve(Plan(gpu_memory_gib=memory_gib))
-    assert setting.activation_bytes == activation_gib * GIB
-    assert setting.workspace_bytes == 0.5 * GIB
+    peak = 14.5 * sequences * 128_256 + 1.3 * tokens * 4096 * 2
+    assert setting.startup.activation_bytes == pytest.approx(peak, abs=1)
+    assert setting.startup.workspace_bytes == pytest.approx((0.27 + 0.3 + 0.015 * 32) * GIB, abs=1)
+    assert setting.startup.band_bytes == pytest.approx(0.04 * memory_gib * GIB, abs=1)
     assert setting.sources["activation_bytes"].mark == setting.sources["workspace_bytes"].mark == "estimate"
+    given = resolve(Plan(gpu_memory_gib=memory_gib, activation_gib=5, workspace_gib=0.5))
+    assert given.startup == Startup(5 * GIB, GIB // 2, None, None, 0)
+    assert given.sources["activation_bytes"].mark == given.sources["workspace_bytes"].mark == ""
 
 
 @pytest.mark.parametrize(
@@ -638,12 +760,15 @@ def test_nothing_is_left_open_but_what_means_that_there_is_none(plan):
     assert concrete.keys() == Plan.model_fields.keys()
     later = {"block_size", "batch"}
     none = {"kv_cache_memory_bytes", "tenant_quota_fraction", "groups", "spec", "table", "spec_method"}
+    none |= {"engine_version", "mem_fraction_static"}
+    together = set() if plan.workspace_gib is None else {"non_torch_gib", "cuda_graph_gib"}
     of_full_layers = set() if has_full_layers(setting.model) else {"layers", "kv_heads", "head_dim"}
-    assert open_fields <= later | none | {"mamba_ssm_cache_dtype"} | of_full_layers
+    assert open_fields <= later | none | {"mamba_ssm_cache_dtype"} | of_full_layers | together
     given_values = {name: value for name, value in plan if value is not None and name != "kv_dtype"}
     unheard = {note.split(":")[0] for note in setting.notes if ": ignored, " in note}
     unheard |= {"v_dtype"} if setting.model.model_type == "falcon" else set()
-    rounded = {"gpu_memory_gib", "weights_gib", "activation_gib", "workspace_gib"}
+    in_gib = {"gpu_memory_gib", "weights_gib", "activation_gib", "workspace_gib", "non_torch_gib", "cuda_graph_gib"}
+    rounded = in_gib - unheard
     assert all(concrete[name] == value for name, value in given_values.items() if name not in rounded | unheard)
     assert all(
         concrete[name] == pytest.approx(given_values[name], abs=1 / GIB) for name in rounded & given_values.keys()
@@ -655,3 +780,24 @@ def test_what_the_plan_sets_itself_is_the_users_own_number(plan):
     sources = resolve(plan).sources
     for field, number in {"weights_gib": "weight_bytes", "gpu_memory_gib": "total_bytes"}.items():
         assert (sources[number].text == "set in this plan") == (getattr(plan, field) is not None)
+
+
+@pytest.mark.parametrize(
+    ("fields", "ignored"),
+    [
+        ({"enforce_eager": True, "cuda_graph_gib": 2.0}, ["cuda_graph_gib: ignored, as enforce_eager is given"]),
+        ({"workspace_gib": 0.0, "non_torch_gib": 0.0}, ["non_torch_gib: ignored, as workspace_gib is given"]),
+        (
+            {"kv_cache_memory_bytes": 2**36, "mem_fraction_static": 0.9, "gpu_memory_utilization": 0.9},
+            [
+                "gpu_memory_utilization: ignored, as kv_cache_memory_bytes is given",
+                "mem_fraction_static: ignored, as kv_cache_memory_bytes is given",
+            ],
+        ),
+        ({"enforce_eager": False, "cuda_graph_gib": 2.0}, []),
+    ],
+)
+def test_what_another_field_replaces_is_said_to_be_ignored(fields, ignored):
+    notes = resolve(Plan(**fields)).notes
+    assert [note for note in notes if ": ignored, " in note] == ignored
+    assert any("SGLang" in note for note in notes) is False

@@ -275,3 +275,20 @@ def test_a_refused_tp_still_learns_which_would_do():
     report = evaluate(Plan(tp=3))
     assert report.engine.refused
     assert (report.capacity.min_tp, report.capacity.min_tp_weights) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        pytest.param({"model": "qwen2.5-7b", "engine_version": "0.7"}, id="start-up measures a step of the context"),
+        pytest.param({"model": "falcon-mamba-7b"}, id="nothing depends on the context"),
+        pytest.param({"model": "llama-3.1-8b", "mem_fraction_static": 0.5}, id="SGLang"),
+    ],
+)
+def test_a_curve_is_the_ceiling_of_a_plan_at_each_context(fields):
+    contexts = [100, 1000, 8192, 32_768, 40_000]
+    curve = ceiling_curve(resolve(Plan(**fields)), np.array(contexts))
+    single = [evaluate(Plan(**fields, context=context)).capacity for context in contexts]
+    assert list(curve.batch_ceiling) == [found.batch_ceiling for found in single]
+    assert list(curve.memory_ceiling) == [found.memory_ceiling for found in single]
+    assert list(curve.binding) == [found.binding for found in single]

@@ -15,6 +15,7 @@ from hypothesis import given
 from strategies import known_plans
 
 from kvplan import Plan, cli, decode_link, encode_link, evaluate, load_preset, presets
+from kvplan.accuracy_document import document
 from kvplan.version import VERSION
 
 ROOT = Path(__file__).parents[1]
@@ -153,6 +154,30 @@ def test_presets_lists_every_id_under_its_kind():
     words = [line.split()[0] for line in printed("presets").splitlines()]
     kinds = ("model", "gpu", "workload", "plan")
     assert words == [word for kind in kinds for word in (f"{kind}s", *presets(kind))]
+
+
+def test_models_are_found_by_words():
+    found = [line.split()[0] for line in printed("presets", "--find", "gemma <10b").splitlines()]
+    assert found[0] == "models"
+    assert {"gemma-2-2b", "gemma-3-4b"} <= set(found)
+    assert not {"gemma-3-27b", "llama-3.1-8b"} & set(found)
+
+
+def test_what_no_model_matches_is_one_line():
+    run = called("presets", "--find", "nothing of that name")
+    assert_one_line(run)
+    assert "nothing of that name" in run.stderr
+
+
+def test_presets_as_json_carry_every_number_with_its_source():
+    listed = json.loads(printed("presets", "--json"))
+    assert set(listed) == {"model", "gpu", "workload", "plan"}
+    assert [spec["id"] for spec in listed["model"]] == list(presets("model"))
+    assert all(gpu["sources"]["total_bytes"]["text"] for gpu in listed["gpu"])
+
+
+def test_accuracy_prints_the_document():
+    assert printed("accuracy") == document()
 
 
 def test_the_presets_that_are_shipped_pass_the_check():

@@ -23,6 +23,12 @@ PLANS = [
     Plan(block_size=65536),
     Plan(batch=2**20),
     Plan(model="llama-3.1-405b", gpu="h200", tp=8, context=131072),
+    Plan(model="falcon-mamba-7b"),
+    Plan(model="deepseek-v4-flash", gpu="b300", tp=8, context=1048576),
+    Plan(model="starcoder2-3b", gpu="t4", engine_version="0.7"),
+    Plan(mem_fraction_static=0.99),
+    Plan(mem_fraction_static=0.1),
+    Plan(workspace_gib=0.5, activation_gib=5),
 ]
 IDS = [str(plan.model_dump(exclude_defaults=True)) for plan in PLANS]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kvplan import Plan, evaluate, presets
+from kvplan import Plan, accuracy, evaluate, presets
 from kvplan.version import VERSION
 
 ROOT = Path(__file__).parents[1]
@@ -60,6 +60,7 @@ def test_the_wheel_holds_every_preset_every_module_and_both_licence_files(wheel)
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
     shipped = {f"kvplan/{path.relative_to(ROOT)}" for path in (ROOT / "presets").rglob("*.json")}
+    assert "kvplan/presets/starts/starts.json" in shipped
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / "kvplan").rglob("*.py")}
     licences = {f"kvplan-{VERSION}.dist-info/licenses/{name}" for name in ("LICENSE", "NOTICE")}
     assert shipped | modules | licences <= names
@@ -69,14 +70,18 @@ def test_the_wheel_holds_every_preset_every_module_and_both_licence_files(wheel)
 def test_an_installed_kvplan_finds_its_presets_and_says_the_same(installed, tmp_path):
     program = """
 import json, pathlib, kvplan
-from kvplan import Plan, catalog, evaluate, presets
+from kvplan import Plan, accuracy, catalog, evaluate, presets
 ids = {kind: presets(kind) for kind in ("model", "gpu", "workload", "plan")}
 folders = [str(pathlib.Path(kvplan.__file__).parent), str(catalog.presets_dir())]
-print(json.dumps([folders, ids, evaluate(Plan(model="llama-3.1-70b", tp=4)).to_dict()]))
+starts = [start.id for start in accuracy.starts()]
+print(json.dumps([folders, ids, starts, evaluate(Plan(model="llama-3.1-70b", tp=4)).to_dict()]))
 """
-    folders, ids, report = json.loads(run(sys.executable, "-c", program, cwd=tmp_path, PYTHONPATH=str(installed)))
+    folders, ids, starts, report = json.loads(
+        run(sys.executable, "-c", program, cwd=tmp_path, PYTHONPATH=str(installed))
+    )
     assert folders == [str(installed / "kvplan"), str(installed / "kvplan/presets")]
     assert ids == {kind: presets(kind) for kind in ("model", "gpu", "workload", "plan")}
+    assert starts == [start.id for start in accuracy.starts()]
     assert report == json.loads(json.dumps(evaluate(Plan(model="llama-3.1-70b", tp=4)).to_dict()))
 
 

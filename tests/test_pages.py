@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import streamlit as st
 from hypothesis import HealthCheck, given, settings
@@ -14,6 +15,8 @@ from streamlit.testing.v1 import AppTest
 
 from kvplan import (
     Plan,
+    accuracy,
+    accuracy_document,
     catalog,
     decode_link,
     encode_link,
@@ -46,6 +49,12 @@ def opened(query: dict[str, str] | None = None, page: str = "ceiling") -> AppTes
 
 def plan_of(app: AppTest) -> Plan:
     return app.session_state["session"].plan
+
+
+def table_with(app: AppTest, column: str) -> pd.DataFrame:
+    """The one table of a page that has this column."""
+    (found,) = (table.value for table in app.table if column in table.value)
+    return found
 
 
 def spec_of(app: AppTest, index: int = 0) -> dict:
@@ -95,6 +104,15 @@ def test_a_page_opens_with_its_verdict_and_four_numbers(page):
         {"model": "deepseek-v3", "tp": "16", "dcp": "4"},
         {"model": "gpt-oss-120b", "tp": "16"},  # refused
         {"groups": "(sliding1024:5x8x128,full:1x8x128)*10", "async_scheduling": "false"},
+        {"engine_version": "v0.7.3.post1", "enforce_eager": "true"},
+        {"mem_fraction_static": "0.1"},  # no pool
+        {"mem_fraction_static": "0.99", "engine_version": "0.11"},  # activations exceed the rest of the device
+        {"non_torch_gib": "1", "cuda_graph_gib": "0", "activation_gib": "0"},
+        {"workspace_gib": "0.5", "non_torch_gib": "1"},
+        {"model": "falcon-mamba-7b", "gpu": "tpu-v4"},
+        {"model": "deepseek-v4-flash", "tp": "8"},
+        {"model": "palm-540b", "tp": "16"},
+        {"model": "llama-4-scout-17b-16e", "gpu": "mi300x", "context": "1000000"},
     ],
     ids=lambda query: "&".join(f"{name}={value}" for name, value in query.items()),
 )
@@ -133,14 +151,16 @@ def test_a_value_equal_to_the_automatic_one_is_not_an_override():
 
 
 def test_choosing_a_model_clears_what_came_with_the_former():
-    app = opened({"layers": "40", "kv_heads": "4", "weights_gib": "20", "tp": "2"})
+    of_model = {"layers": "40", "kv_heads": "4", "weights_gib": "20", "activation_gib": "3", "cuda_graph_gib": "2"}
+    app = opened(of_model | {"tp": "2", "non_torch_gib": "1"})
     app.selectbox(key="model").set_value("llama-3.1-70b").run()
-    assert plan_of(app) == Plan(model="llama-3.1-70b", tp=2)
+    assert plan_of(app) == Plan(model="llama-3.1-70b", tp=2, non_torch_gib=1)
     assert app.slider(key="layers").value == 80
 
 
 def test_choosing_a_gpu_clears_what_came_with_the_former():
-    app = opened({"gpu_memory_gib": "60", "activation_gib": "3", "context": "4096"})
+    start_up = {"activation_gib": "3", "non_torch_gib": "1", "cuda_graph_gib": "2", "workspace_gib": "4"}
+    app = opened(start_up | {"gpu_memory_gib": "60", "context": "4096"})
     app.selectbox(key="gpu").set_value("l4").run()
     assert plan_of(app) == Plan(gpu="l4", context=4096)
 
@@ -207,9 +227,17 @@ def test_charts_draw_the_plan_and_what_is_chosen_to_compare():
     assert "fp8 KV" not in {trace.get("name") for trace in spec_of(app)["data"]}
 
 
+def test_help_opens_with_the_accuracy_and_shows_every_start_up():
+    app = opened(page="help")
+    assert app.header[0].value == "Accuracy"
+    assert app.markdown[0].value == escape_sentence(accuracy_document.opening())
+    shown = [len(table.value) for table in app.dataframe[:2]]
+    assert shown == [len(accuracy.pool_table()), len(accuracy.figure_table())]
+
+
 def test_the_table_has_the_plans_row():
     app = opened({"context": "10007"})
-    assert 10007 in list(app.table[0].value["Context, tokens"])
+    assert 10007 in list(table_with(app, "Context, tokens")["Context, tokens"])
 
 
 QUERIES = some.dictionaries(
@@ -227,15 +255,20 @@ def test_any_address_gives_a_page_without_an_exception(query):
 
 
 def test_plan_to_widgets_and_back_is_the_same_plan():
-    for plan in (Plan(), Plan(kv_dtype="fp8", layers=7, batch=3, v_dtype="int8", tenant_quota_fraction=0.5)):
+    changed = Plan(kv_dtype="fp8", layers=7, batch=3, v_dtype="int8", tenant_quota_fraction=0.5)
+    started = Plan(engine_version="0.11", mem_fraction_static=0.8, non_torch_gib=1.0, cuda_graph_gib=2.0)
+    for plan in (Plan(), changed, started, Plan(workspace_gib=0.5, enforce_eager=True)):
         automatic = sidebar.automatic_values(plan)
         shown = sidebar.to_widgets(plan, automatic)
-        assert all(value is not None or name in NONE_SHOWN for name, value in shown.items())
+        none = NONE_SHOWN if plan.workspace_gib is None else NONE_SHOWN | PARTS_OF_WORKSPACE
+        assert all(value is not None or name in none for name, value in shown.items())
         seeded = {name: [value] for name, value in automatic.items()}
         assert sidebar.from_widgets(shown, seeded, plan, set(short_query(plan))) == (plan, [])
 
 
-NONE_SHOWN = {"kv_cache_memory_bytes", "tenant_quota_fraction"}
+NONE_SHOWN = {"kv_cache_memory_bytes", "tenant_quota_fraction", "mem_fraction_static"}
+PARTS_OF_WORKSPACE = {"non_torch_gib", "cuda_graph_gib"}
+"""Fields that no estimate stands in for where their sum is given."""
 
 
 def test_an_automatic_value_of_a_moment_ago_is_no_override():
@@ -303,7 +336,7 @@ def test_a_config_that_cannot_be_read_says_why_and_changes_nothing(text):
 def test_every_kind_of_layer_has_its_row_with_a_reason(model):
     app = opened({"model": model, "gpu": "h200", "tp": "8", "context": "32768"})
     report = evaluate(Plan(model=model, gpu="h200", tp=8, context=32768))
-    costs = app.table[1].value
+    costs = table_with(app, "Blocks/request")
     assert list(costs["Blocks/request"]) == [cost.blocks for cost in report.breakdown]
     captions = [caption.value for caption in app.caption]
     assert all(any(cost.reason in caption for caption in captions) for cost in report.breakdown)

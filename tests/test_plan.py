@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from strategies import FIELDS, PACKED_MODELS, plans
 
 from kvplan import Plan
-from kvplan.plan import KvDtype, from_text, to_text
+from kvplan.plan import KvDtype, from_text, to_text, version_number
 from kvplan.specs import problems
 from kvplan.texts import table_text
 from kvplan.units import DTYPES
@@ -25,7 +25,10 @@ BOUNDS = {
     "pp": (1, 64),
     "dcp": (1, 64),
     "gpu_memory_utilization": (0.0, 1.0),
+    "mem_fraction_static": (0.0, 1.0),
     "activation_gib": (0.0, 2.0**20),
+    "non_torch_gib": (0.0, 2.0**20),
+    "cuda_graph_gib": (0.0, 2.0**20),
     "workspace_gib": (0.0, 2.0**20),
     "allocator_overhead_fraction": (0.0, 1.0),
     "kv_cache_memory_bytes": (0, 2**50),
@@ -52,6 +55,7 @@ WORDS = {
 }
 FLAGS = (
     "enable_expert_parallel",
+    "enforce_eager",
     "async_scheduling",
     "enable_prefix_caching",
     "disable_hybrid_kv_cache_manager",
@@ -60,6 +64,7 @@ TEXTS = {
     "groups": "(sliding1024:5x16x128,full:1x16x128)*10",
     "spec": PACKED_MODELS["Kimi-K3"],
     "table": table_text([(9, 40, 300), (1, 700, 20)]),
+    "engine_version": "v0.29.1rc1.dev339+g1a2b3c4",
 }
 """A readable value of each field that holds a text of its own language."""
 DEFAULTS = {
@@ -69,6 +74,7 @@ DEFAULTS = {
     "pp": 1,
     "dcp": 1,
     "enable_expert_parallel": False,
+    "enforce_eager": False,
     "allocator_overhead_fraction": 0.0,
     "context": 8192,
     "kv_dtype": "auto",
@@ -149,6 +155,31 @@ def test_a_text_is_kept_as_it_was_written_and_an_unreadable_one_is_refused(name)
         assert len(reason) < 300
         assert "\n" not in reason
     assert list(complaint(**{name: 7})) == [name]
+
+
+@pytest.mark.parametrize(
+    ("version", "number"),
+    [
+        ("0.19", (0, 19)),
+        ("v0.19.1", (0, 19)),
+        ("0.6.3.post1", (0, 6)),
+        ("1.0rc2", (1, 0)),
+        ("v0.29.1rc1.dev339+g1a2b3c4", (0, 29)),
+        ("9999.9999", (9999, 9999)),
+    ],
+)
+def test_a_version_is_a_major_and_a_minor_number_whatever_follows(version, number):
+    assert Plan(engine_version=version).engine_version == version
+    assert version_number(version) == number
+
+
+@pytest.mark.parametrize(
+    "version",
+    ["1", "v1", "0.x", ".19", "0.", "vv0.19", "0.19 ", " 0.19", "0.19\n", "-1.2", "10000.1", "0.1" + 41 * "x"],
+)
+def test_what_names_no_version_is_refused(version):
+    assert list(complaint(engine_version=version)) == ["engine_version"]
+    assert list(from_text({"engine_version": version})[1]) == ["engine_version"]
 
 
 @pytest.mark.parametrize("name", ["model", "gpu", "workload"])

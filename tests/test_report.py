@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from strategies import known_plans, plans
 
-from kvplan import Plan, evaluate, load_preset, metrics, verdict
+from kvplan import Plan, evaluate, load_preset, metrics, startup, verdict
 from kvplan.specs import LayerGroup, LayerState
 
 KEYS = {
@@ -32,6 +32,9 @@ KEYS = {
         "pool_bytes",
         "left_free_bytes",
         "shortfall_bytes",
+        "non_torch_bytes",
+        "cuda_graph_bytes",
+        "pool_band_bytes",
     ],
     "engine": [
         "block_size",
@@ -164,6 +167,8 @@ def test_numbers_in_a_report_are_pythons_own(plan):
 def test_counts_and_bytes_are_whole_numbers(plan):
     report = evaluate(plan).to_dict()
     whole = dict(report["memory"])
+    if plan.workspace_gib is not None or report["resolved"] is None:
+        assert (whole.pop("non_torch_bytes"), whole.pop("cuda_graph_bytes")) == (None, None)
     whole |= {
         name: report["engine"][name] for name in ("num_blocks", "kv_cache_tokens", "needed_bytes", "usable_bytes")
     }
@@ -362,9 +367,11 @@ def test_the_rows_of_memory_add_up_while_nothing_is_missing(plan):
         assert sum(rows) + memory.left_free_bytes == memory.total_bytes
     else:
         assert (memory.pool_bytes, memory.overhead_bytes, memory.left_free_bytes) == (0, 0, 0)
+    if plan.workspace_gib is None:
+        assert memory.non_torch_bytes + memory.cuda_graph_bytes == memory.workspace_bytes
 
 
-@given(known_plans(kv_cache_memory_bytes=None))
+@given(known_plans(kv_cache_memory_bytes=None, mem_fraction_static=None))
 def test_what_is_missing_is_what_the_fixed_parts_exceed_the_utilised_memory_by(plan):
     report = evaluate(plan)
     memory = report.memory
@@ -449,16 +456,24 @@ def test_with_on_demand_admission_the_batch_starts_from_the_on_demand_ceiling():
 @settings(max_examples=100)
 @given(known_plans(pp=1))
 def test_the_suggested_context_starts_and_one_token_more_does_not(plan):
+    """In the pool the engine has found: starting with another context may leave another one."""
     report = evaluate(plan)
     suggested = report.engine.suggested_context
+
+    def starts(context, **pool):
+        return evaluate(plan.model_copy(update={"context": context} | pool)).engine.fits
+
+    found = {"kv_cache_memory_bytes": report.memory.pool_bytes}
     if report.engine.refused or report.engine.fits:
         assert suggested is None
     elif suggested is None:
-        assert not evaluate(plan.model_copy(update={"context": 1})).engine.fits
+        assert not starts(1, **found)
     else:
         assert suggested < plan.context
-        assert evaluate(plan.model_copy(update={"context": suggested})).engine.fits
-        assert not evaluate(plan.model_copy(update={"context": suggested + 1})).engine.fits
+        assert starts(suggested, **found)
+        assert not starts(suggested + 1, **found)
+        # A shorter context leaves no smaller pool, but before V1, where chunks end at 32,768 tokens.
+        assert starts(suggested) or startup.release(plan.engine_version).profiles_context
 
 
 @settings(max_examples=100)
@@ -470,3 +485,17 @@ def test_the_smallest_tp_is_the_first_power_of_two_at_which_one_request_starts(p
     capacity = evaluate(plan).capacity
     assert capacity.min_tp == (starting[0] if starting else None)
     assert capacity.min_tp_weights == (pooled[0] if pooled else None)
+
+
+def test_more_sequences_than_state_blocks_are_remarked_on():
+    """vllm-project/vllm#38270: such an engine does not start."""
+    crowded = Plan(model="qwen3.5-27b", weight_dtype="fp8", gpu_memory_utilization=0.95, max_num_seqs=1024)
+    blocks = evaluate(crowded).engine.num_blocks
+    assert blocks < 1024
+
+    def remarked(plan):
+        return any(f"{blocks} blocks" in remark for remark in evaluate(plan).remarks)
+
+    assert remarked(crowded)
+    assert not remarked(crowded.model_copy(update={"max_num_seqs": blocks}))
+    assert not any("max_num_seqs" in remark for remark in evaluate(Plan(context=2**17, max_num_seqs=2**20)).remarks)

@@ -9,10 +9,12 @@ from kvplan.curves import comparisons, plan_ceilings
 
 POOL_OF_ONE = 513 * 2**21
 """128 KiB a token x 16 tokens: 2 MiB a block of the default model; 512 of them and the engine's own one."""
+START_UP = {"activation_gib": 5.0, "workspace_gib": 0.5}
+"""A round start-up: 79.1 GiB x 0.92 less 14.96 of weights, 5.0 and 0.5 leave the default plan a pool of 52.3 GiB."""
 
 
 def opening(**fields):
-    report = evaluate(Plan(**fields))
+    report = evaluate(Plan(**START_UP | fields))
     answer = verdict.ceiling(report)
     return verdict.plain(answer.sentence), answer.badge
 
@@ -54,7 +56,17 @@ def opening(**fields):
         ),
         (
             {"model": "deepseek-v3"},
-            "Does not fit: 641.3 GiB of weights on 0.92 of a 79.1 GiB device; one request of 8,192 tokens needs tp 16",
+            "Does not fit: 626.9 GiB of weights on 0.92 of a 79.1 GiB device; one request of 8,192 tokens needs tp 16",
+            "does not fit",
+        ),
+        (
+            {"mem_fraction_static": 0.99},  # (79.1 - 0.5) x 0.99 - 14.96 GiB, and 20.46 beside it
+            "Does not fit: with a pool of 62.9 GiB by mem_fraction_static, a device of 79.1 GiB needs 83.3 GiB",
+            "exceeds the device",
+        ),
+        (
+            {"mem_fraction_static": 0.1},
+            "Does not fit: 15.0 GiB of weights on 0.1 of a 79.1 GiB device; one request of 8,192 tokens needs tp 4",
             "does not fit",
         ),
         (
@@ -90,7 +102,7 @@ def test_the_verdict_names_what_limits(fields, sentence, badge):
     ],
 )
 def test_on_demand_keeps_the_limits_that_are_not_memory(fields, running, sentence):
-    report = evaluate(Plan(admission="on_demand", **fields))
+    report = evaluate(Plan(admission="on_demand", **START_UP | fields))
     assert verdict.plain(verdict.ceiling(report).sentence) == sentence
     assert report.batching.batch == running
 
@@ -132,7 +144,7 @@ def test_the_cure_for_a_given_pool_is_not_another_tp():
 
 def test_a_shared_prefix_is_drawn_once_within_the_pool():
     """250 blocks of 2 MiB shared of 512: 101 requests of the other 262 take 51.7 GiB, and with the prefix 52.2."""
-    report = evaluate(Plan(shared_prefix_tokens=4000))
+    report = evaluate(Plan(shared_prefix_tokens=4000, **START_UP))
     assert report.cache.request_bytes_shared == 250 * 2**21
     tops = [shape.y1 for shape in figures.memory_figure(report).layout.shapes if shape.fillcolor]
     bottom = report.memory.total_bytes - report.memory.left_free_bytes - report.memory.pool_bytes

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import streamlit as st
 
-from kvplan.dashboard.inputs import FROM_MODEL
 from kvplan.dashboard.sidebar import open_plan
 from kvplan.dashboard.text import escape
 from kvplan.hf_config import model_from_hf_config
-from kvplan.plan import Plan
+from kvplan.plan import FROM_MODEL, Plan
 from kvplan.specs import ModelSpec
 from kvplan.texts import MAX_TEXT, spec_text
 

@@ -11,16 +11,6 @@ AUTOMATIC = (
 )  # fmt: skip
 """Fields whose widget shows what comes with the model, the GPU or the engine while the plan leaves them open."""
 
-FROM_MODEL = (
-    "layers", "kv_heads", "head_dim", "weights_gib", "weight_dtype", "groups", "spec", "activation_gib",
-    "cuda_graph_gib",
-)  # fmt: skip
-FROM_GPU = (
-    "gpu_memory_gib", "activation_gib", "non_torch_gib", "cuda_graph_gib", "workspace_gib", "max_num_seqs",
-    "max_num_batched_tokens",
-)  # fmt: skip
-"""What choosing another model or GPU sets back, as it came with the former one."""
-
 WORD_NONE = ("weight_dtype", "v_dtype", "mamba_ssm_cache_dtype", "spec_method", "engine_version")
 """Fields whose widget offers the word `auto` for None."""
 TEXTS = ("groups", "spec", "table")

@@ -5,10 +5,9 @@ from __future__ import annotations
 import streamlit as st
 
 from kvplan import catalog
-from kvplan.dashboard.inputs import FROM_MODEL
 from kvplan.dashboard.sidebar import open_plan
 from kvplan.dashboard.text import escape
-from kvplan.plan import Plan
+from kvplan.plan import FROM_MODEL, Plan
 from kvplan.specs import describe
 
 SHOWN = 12

@@ -10,9 +10,9 @@ from kvplan.links import encode_link
 from kvplan.plan import Plan
 
 
-def copy_link(plan: Plan) -> None:
+def copy_link(plan: Plan, label: str = "Copy link", key: str = "copy_link") -> None:
     """The full link of the plan, ready to copy: every field that is set, the version and three results."""
-    with st.popover("Copy link", icon=":material/link:", key="copy_link"):
+    with st.popover(label, icon=":material/link:", key=key):
         st.caption("Every field that is set, the link format, and three results to compare with.")
         st.code(encode_link(plan, _here()), language=None, wrap_lines=True)
 

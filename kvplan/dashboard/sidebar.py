@@ -14,9 +14,9 @@ from pydantic import ValidationError
 
 from kvplan import catalog
 from kvplan.dashboard import address
-from kvplan.dashboard.inputs import AUTOMATIC, BOUNDS, FROM_GPU, FROM_MODEL, STEPS, TEXTS, WORD_NONE, decimals
+from kvplan.dashboard.inputs import AUTOMATIC, BOUNDS, STEPS, TEXTS, WORD_NONE, decimals
 from kvplan.links import decode_link, short_query
-from kvplan.plan import DEFAULTS, Plan
+from kvplan.plan import DEFAULTS, FROM_GPU, FROM_MODEL, Plan
 from kvplan.report import evaluate
 from kvplan.specs import problems
 

@@ -1,4 +1,6 @@
-"""Help: how near the numbers come to what engines print, with every start-up they were held against."""
+"""Help: how near the numbers come to what engines print, and why an engine may say something else."""
+
+from pathlib import Path
 
 import pandas as pd
 import streamlit as st
@@ -7,6 +9,8 @@ from kvplan import accuracy, accuracy_document
 from kvplan.dashboard import frame
 from kvplan.dashboard.text import escape_sentence
 from kvplan.version import VERSION
+
+DIFFERENCES = Path(__file__).parents[3] / "docs" / "why-the-engine-says-something-else.md"
 
 frame.link_notes()
 st.header("Accuracy", anchor="accuracy")
@@ -31,5 +35,10 @@ frame.plain_table(accuracy_document.constants_table())
 
 frame.heading("Parameters", "counted, where a published count is another")
 st.dataframe(pd.DataFrame(accuracy_document.parameter_table()), hide_index=True, key="parameters")
+
+title, _, differences = DIFFERENCES.read_text(encoding="utf-8").partition("\n")
+frame.heading(title.lstrip("# "), "twenty differences that planners run into; each plan opens in a tab of its own")
+with st.expander("All twenty", key="differences"):
+    st.markdown(differences.replace("http://localhost:8501/?", "./?"))
 
 st.caption(f"kvplan {VERSION}")

@@ -1,0 +1,49 @@
+"""Engine log: what a start-up measured, beside the prediction for the same start, and why they differ."""
+
+import pandas as pd
+import streamlit as st
+
+from kvplan import log_comparison, verdict
+from kvplan.dashboard import frame, share
+from kvplan.dashboard.sidebar import open_plan
+from kvplan.dashboard.text import escape, escape_sentence
+from kvplan.engine_log import parse_engine_log
+from kvplan.log_text import MAX_BYTES, MAX_MIB
+
+frame.link_notes()
+st.header("Paste your engine's log", anchor=False)
+st.markdown(
+    ":gray[vLLM, SGLang, TensorRT-LLM, llama.cpp or lmdeploy, from the start to the cache size or the error. What the "
+    "log leaves open is the sidebar's. Nothing is kept.]"
+)
+paste, upload = st.columns([3, 1], gap="medium")
+with upload:
+    uploaded = st.file_uploader("Upload", max_upload_size=MAX_MIB, key="log_file")
+with paste:
+    pasted = st.text_area("Start-up log", height=160, key="log_text", max_chars=MAX_BYTES, placeholder="Paste it here")
+
+text = uploaded.getvalue().decode("utf-8", errors="replace") if uploaded else pasted
+if text.strip():
+    found = log_comparison.compare(parse_engine_log(text), base=frame.current_report().plan)
+    st.subheader(escape_sentence(verdict.engine_log(found)), anchor=False)
+    if found.log.error:
+        st.error(f"This start failed: {escape(found.log.error)}", icon=":material/error:")
+    if found.rows:
+        frame.heading("Measured beside predicted", "per device; from scratch, and from the log's own pool")
+        rows = pd.DataFrame(log_comparison.table(found.rows))
+        st.table(rows, border="horizontal", hide_index=True)
+    for reason in found.reasons:
+        st.markdown(f"**{escape(reason.figure)}** :gray-badge[{escape(reason.name)}] {escape(reason.sentence)}.")
+    for line in found.missing:
+        st.caption(f":material/help: {escape(line)}")
+    if found.report:
+        with st.container(horizontal=True, vertical_alignment="center"):
+            if st.button("Make this my plan", type="primary", icon=":material/tune:", key="calibrate"):
+                open_plan(found.calibrated)
+            share.copy_link(found.calibrated, label="Link of the calibrated plan", key="calibrated_link")
+    if found.log.lines:
+        with st.expander("What was read, and where", type="compact", key="read_lines"):
+            frame.plain_table(log_comparison.read_lines(found.log))
+st.page_link(
+    "kvplan/dashboard/pages/help.py", label="Why engines say something else: twenty reasons", icon=":material/help:"
+)

@@ -1,0 +1,132 @@
+"""Raw text of a log -> its lines as the engine wrote them: without colours, wrappers of containers, and hard wraps.
+
+Nothing is judged here. A line keeps the number it has in the text, so that a figure can be traced to it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+MAX_MIB = 5
+MAX_BYTES = MAX_MIB * 2**20
+"""A longer text is read from its end: the last start counts."""
+MAX_LINE = 20_000
+"""Characters of one line that are looked at; engines print their figures in far fewer."""
+MESSAGE_KEYS = ("log", "message", "msg", "textPayload", "text", "body", "line", "MESSAGE")
+"""Where collectors keep the line they wrap as JSON."""
+DEEPEST = 10
+"""Levels of a JSON document that are searched for messages."""
+COLOUR = re.compile(r"(?:\x1b|\^\[|\\x1b|\\u001b|\\033|\\e)\[[0-9;:?]{0,20}[A-Za-z]")
+CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\u200b\ufeff]")
+BEGINNING = re.compile(r"\s*(?:\(|\[|\{|INFO|WARNING|ERROR|DEBUG|WARN|\d{2,4}[-/:]|[\w./-]{1,60}(?:\s+\||:\s))")
+"""How a line of its own begins, and a wrapped rest hardly ever."""
+FEWEST_WRAPPED, SHARE_WRAPPED = 4, 0.05
+"""Lines of exactly the longest length, and their share of all, that make a text look hard-wrapped."""
+NARROWEST_WRAP, WIDEST_WRAP = 40, 400
+
+
+@dataclass(frozen=True)
+class LogLine:
+    """One line: its number in the text, from 1, and what the engine wrote."""
+
+    number: int
+    text: str
+
+
+def log_lines(text: str) -> list[LogLine]:
+    """The lines of a log. Any text is one, however damaged.
+
+    >>> [line.text for line in log_lines('{"log": "\\\\u001b[36mINFO\\\\u001b[0m ready\\\\n", "stream": "stderr"}')]
+    ['INFO ready']
+    """
+    if len(text) > MAX_BYTES:
+        text = text[-MAX_BYTES:]
+    found = [LogLine(number, line) for number, line in enumerate(_unwrapped_json(text), start=1) if line.strip()]
+    return _rejoined(found)
+
+
+def is_cut(text: str) -> bool:
+    """Whether a text is longer than what is read of it."""
+    return len(text) > MAX_BYTES
+
+
+def _unwrapped_json(text: str) -> Iterator[str]:
+    """Every line without its wrapper; an export that is one JSON document gives a line for each of its messages."""
+    stripped = text.lstrip("\ufeff \t\r\n")
+    whole = _parsed(stripped) if stripped[:1] in ("[", "{") and "\n{" not in stripped else None
+    raw = list(_messages(whole)) if isinstance(whole, (list, dict)) else re.split(r"\r\n|\r|\n", text)
+    for line in raw or [""]:
+        yield from (_plain(part) for part in re.split(r"\r\n|\r|\n", _message(line)))
+
+
+def _message(line: str) -> str:
+    """What a line wraps, where it is a JSON object with a message; else the line."""
+    if not line.lstrip().startswith("{"):
+        return line
+    found = _parsed(line.strip())
+    messages = list(_messages(found)) if isinstance(found, dict) else []
+    return messages[0].rstrip("\r\n") if messages else line
+
+
+def _messages(found) -> Iterator[str]:
+    """The messages of a JSON document in their order: of each object that has one, and the texts of lists (a notebook
+    keeps its output so); to a modest depth."""
+    waiting = [(found, 0)]
+    while waiting:
+        value, depth = waiting.pop()
+        if isinstance(value, str):
+            yield value
+            continue
+        message = _message_of(value) if isinstance(value, dict) else None
+        if message is not None:
+            yield message
+        elif depth < DEEPEST and isinstance(value, dict):
+            waiting += [(item, depth + 1) for item in reversed(value.values()) if isinstance(item, (dict, list))]
+        elif depth < DEEPEST and isinstance(value, list):
+            waiting += [(item, depth + 1) for item in reversed(value) if isinstance(item, (dict, list, str))]
+
+
+def _message_of(value: dict) -> str | None:
+    return next((value[key] for key in MESSAGE_KEYS if isinstance(value.get(key), str)), None)
+
+
+def _parsed(text: str):
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _plain(line: str) -> str:
+    """A line without colours and control characters, cut to a length that can be searched."""
+    return CONTROL.sub("", COLOUR.sub("", line[: 2 * MAX_LINE]))[:MAX_LINE]
+
+
+def _rejoined(lines: list[LogLine]) -> list[LogLine]:
+    """Lines that a terminal broke at its width, put together again; other texts as they are."""
+    width = _wrap_width(lines)
+    if width is None:
+        return lines
+    joined: list[LogLine] = []
+    open_end = False
+    for line in lines:
+        if open_end and not BEGINNING.match(line.text) and len(joined[-1].text) < MAX_LINE:
+            joined[-1] = LogLine(joined[-1].number, joined[-1].text + line.text)
+        else:
+            joined.append(line)
+        open_end = len(line.text) == width
+    return joined
+
+
+def _wrap_width(lines: Iterable[LogLine]) -> int | None:
+    """The width at which a text was broken: many lines of exactly the longest length, none longer."""
+    lengths = Counter(len(line.text) for line in lines)
+    longest = max(lengths, default=0)
+    enough = max(FEWEST_WRAPPED, SHARE_WRAPPED * lengths.total())
+    if NARROWEST_WRAP <= longest <= WIDEST_WRAP and lengths[longest] >= enough:
+        return longest
+    return None
