@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace
 
-from kvplan.log_patterns import DRAFT, FAILURES, HEADS, LOAD, PATTERNS, POOL, SIGNATURES, Pattern
+from kvplan.log_patterns import DRAFT, FAILURES, HEADS, LOAD, PATTERNS, POOL, READY, SIGNATURES, Pattern
 from kvplan.log_text import LogLine, is_cut, log_lines
 
 
@@ -103,6 +103,7 @@ PROCESS = re.compile(
 INDEX = re.compile(r"(?:DP|PP|TP|EP)\d+")
 PID = re.compile(r"pid=(\d+)")
 RANK_NUMBER = re.compile(r"rank=(\d+)")
+DIGITS = re.compile(r"\d+")
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,15 @@ def _begins(text: str, role: str, seen: set[tuple[str, str]]) -> bool:
         return False
     if head == "build":
         return ended
-    return ended or (head, role) in seen or (head == "api" and bool(stages - {"api"}))
+    again = (head, role) in seen
+    if not again and any(stage == head and _are_siblings(role, other) for stage, other in seen):
+        return False
+    return ended or again or (head == "api" and bool(stages - {"api"}))
+
+
+def _are_siblings(role: str, other: str) -> bool:
+    """Whether two processes differ in nothing but their number: engines of one start that run side by side."""
+    return role != other and DIGITS.sub("", role) == DIGITS.sub("", other)
 
 
 def _stages(text: str) -> Iterator[str]:
@@ -228,14 +237,17 @@ def _met(lines: Iterable[LogLine], engine: str) -> Iterator[_Found]:
     """Every figure of the engine's spellings, line by line."""
     patterns = [pattern for pattern in PATTERNS if pattern.engine == engine]
     batch, sized = 0, False
+    pooled: set[str] = set()
     for line in lines:
         rank = _process(line.text).rank
         for pattern in patterns:
             match = pattern.expression.search(line.text) if pattern.literal in line.text else None
             if not match:
                 continue
-            if "available_kv_gib" in pattern.fields and sized and not pattern.weak:
-                batch, sized = batch + 1, False
+            if "available_kv_gib" in pattern.fields and not pattern.weak:
+                if sized and rank in pooled:
+                    batch, sized, pooled = batch + 1, False, set()
+                pooled.add(rank)
             sized = sized or "kv_cache_tokens" in pattern.fields
             for name, text in zip(pattern.fields, match.groups(), strict=True):
                 value = _value(name, text, pattern.scale)
@@ -288,7 +300,9 @@ def _figures(rank: str, found: dict[str, _Found]) -> RankFigures:
 
 
 def _failure(lines: list[LogLine]) -> str | None:
-    """Why the start failed, in the engine's own words; None where it says nothing of a failure."""
+    """Why the start failed, in the engine's own words; None where it says nothing of a failure, or began to serve."""
+    if any(READY.search(line.text) for line in lines):
+        return None
     for pattern in FAILURES:
         for line in reversed(lines):
             if match := pattern.search(line.text):

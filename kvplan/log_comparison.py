@@ -20,6 +20,9 @@ from kvplan.specs import GpuSpec, ModelSpec, shorten
 from kvplan.units import GIB, count, whole_bytes
 
 SCHEMA = "kvplan.log/1"
+PRESET_FIELDS = {"model", "gpu", "workload"}
+PREDICTED = ("activation_gib", "non_torch_gib", "cuda_graph_gib", "workspace_gib", "kv_cache_memory_bytes")
+"""What is held against the log, so never taken from the plan that the log is compared in."""
 ROUNDING_GIB = 0.005
 """Logs print sizes to two decimals of a GiB."""
 SAME_DEVICE = 0.012
@@ -27,6 +30,8 @@ SAME_DEVICE = 0.012
 SAME_POOL, SAME_PART_GIB = 0.02, 0.15
 """What counts as the same: pools within 2% of the device, its parts within 0.15 GiB."""
 GB_FOR_GIB = 10**9 / GIB
+SMALLEST_RANK = 0.85
+"""Ranks of one start differ by less than this share of their pools in public logs."""
 HELD_BY_OTHERS_GIB = 3.0
 """Memory missing at start beyond what driver, context and collectives keep."""
 UNIFIED = ("gb10", "m2-ultra", "m3-ultra", "m4-max")
@@ -37,6 +42,9 @@ QUANTISED = {
     r"auto[-_]?round(?:[-_](?:gptq|int4|4bit))*|nvfp4|mxfp4": "int4",
 }
 """How names of checkpoints and of quantisations say how wide the weights are."""
+HUB_CACHE = re.compile(r"models--([^/]{1,200})/snapshots/")
+GGUF_ENDING = re.compile(r"(?:[-.](?:i?q\d\w{0,10}|b?f16|f32))?\.gguf$", re.IGNORECASE)
+"""What stands around a model's name in paths."""
 
 
 class Row(NamedTuple):
@@ -59,6 +67,13 @@ class Reason:
     sentence: str
 
 
+CONCURRENCY_TIMES_LENGTH = Reason(
+    "KV cache tokens",
+    "concurrency × length",
+    "tokens are concurrency × length, not a cost for each token: with windows or states they grow with the length",
+)
+
+
 @dataclass(frozen=True)
 class Comparison:
     """A log beside its prediction. `plan` is what the log and the user state together, `calibrated` the same with what
@@ -79,24 +94,28 @@ def compare(
     """The log beside the prediction. What the log leaves open is `base`'s, if there is one; `changes` are fields of the
     plan as text, which beat both; `model` replaces the preset.
 
-    Raises ValueError, one line a field, for changes that no plan can have.
+    Raises ValueError, one line a field, for changes that no plan can have, or that name what no preset is.
     """
     changes = changes or {}
-    plan, dropped = from_text(changes, stated_plan(log, base or DEFAULTS))
+    stated, unusable = stated_plan(log, base or DEFAULTS)
+    plan, dropped = from_text(changes, stated)
     if dropped:
         raise ValueError("; ".join(f"{name}: {why}" for name, why in dropped.items()))
+    for name in PRESET_FIELDS & changes.keys():
+        catalog.load_preset(changes[name], name)
     known = base is not None or model is not None or _preset(log.model) is not None or {"model", "spec"} & set(changes)
     report = evaluate(plan, model) if known and log.engine else None
     served = report is not None and report.setting is not None
     own = evaluate(_with_pool(plan, log), model) if served and log.pool_gib is not None else None
+    calibrated, unusable_sizes = calibrated_plan(log, plan)
     return Comparison(
         log=log,
         plan=plan,
-        calibrated=calibrated_plan(log, plan),
+        calibrated=calibrated,
         report=report if served else None,
         rows=tuple(_rows(log, report if served else None, own)),
         reasons=tuple(_reasons(log, plan, report, own, model)) if served else tuple(_reasons_of_log(log)),
-        missing=tuple(_missing(log, plan, served, base, changes)),
+        missing=(*_missing(log, plan, served, base, changes), *unusable, *unusable_sizes),
     )
 
 
@@ -140,8 +159,9 @@ def figure_text(value: float | int | None) -> str:
     return "–" if value is None else count(value) if isinstance(value, int) else f"{value:,.2f}"
 
 
-def stated_plan(log: EngineLog, base: Plan = DEFAULTS) -> Plan:
-    """What the log says of the start, as a plan; the rest is the base's, but for what hangs on another model or GPU."""
+def stated_plan(log: EngineLog, base: Plan = DEFAULTS) -> tuple[Plan, list[str]]:
+    """What the log says of the start, as a plan, and a note for what a plan cannot hold. The rest is the base's, but
+    for what hangs on another model, GPU or engine, and for what is to be predicted."""
     preset, gpu = _preset(log.model), _device(log)
     stated = {
         "model": preset.id if preset else None,
@@ -162,13 +182,19 @@ def stated_plan(log: EngineLog, base: Plan = DEFAULTS) -> Plan:
         "kv_cache_memory_bytes": log.kv_cache_memory_bytes,
         "block_size": _block_size(log),
     }
-    given = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in stated.items()}
-    reset = [*(FROM_MODEL if preset else ()), *(FROM_GPU if gpu else ()), "kv_cache_memory_bytes"]
-    plan, _ = from_text(
-        {name: given[name] for name, value in stated.items() if value is not None},
-        base.model_copy(update=dict.fromkeys(reset)),
-    )
-    return plan
+    reset = {*PREDICTED, *(FROM_MODEL if preset else ()), *(FROM_GPU if gpu else ())}
+    reset |= set() if log.engine == "sglang" else {"mem_fraction_static"}
+    reset |= set() if log.engine == "vllm" else {"gpu_memory_utilization", "engine_version"}
+    reset |= {name for name, value in stated.items() if value is not None}
+    return _with(stated, base.model_copy(update={name: getattr(DEFAULTS, name) for name in reset}))
+
+
+def _with(stated: dict[str, object], base: Plan) -> tuple[Plan, list[str]]:
+    """The base with what a log states, and a note for each value that a plan cannot hold."""
+    given = {name: value for name, value in stated.items() if value is not None}
+    texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()}
+    plan, dropped = from_text(texts, base)
+    return plan, [f"{name}: the log's {given[name]} is left out: {why}" for name, why in dropped.items()]
 
 
 def _block_size(log: EngineLog) -> int | None:
@@ -176,8 +202,9 @@ def _block_size(log: EngineLog) -> int | None:
     return log.block_size or (1 if log.engine == "sglang" else None)
 
 
-def calibrated_plan(log: EngineLog, plan: Plan) -> Plan:
-    """The plan with what was measured in place of what is estimated: weights, activations, workspace and pool."""
+def calibrated_plan(log: EngineLog, plan: Plan) -> tuple[Plan, list[str]]:
+    """The plan with what was measured in place of what is estimated: weights, activations, workspace and pool; and a
+    note for each size that a plan cannot hold. Sizes below zero, as other processes leave them, stay estimates."""
     measured = {
         "weights_gib": None if log.weights_gib is None else log.weights_gib * plan.tp * plan.pp,
         "activation_gib": log.activation_gib,
@@ -186,20 +213,30 @@ def calibrated_plan(log: EngineLog, plan: Plan) -> Plan:
         "gpu_memory_gib": log.total_gib,
         "kv_cache_memory_bytes": None if log.pool_gib is None else whole_bytes(max(0.0, log.pool_gib)),
     }
-    kept = {name: value for name, value in measured.items() if value is not None and value >= 0}
-    return Plan.model_validate(plan.model_dump() | kept)
+    return _with({name: value for name, value in measured.items() if value is not None and value >= 0}, plan)
 
 
 def _preset(name: str | None) -> ModelSpec | None:
     """The model preset of a name as engines print it, also of a folder or of a quantised checkpoint; None where there
     is none."""
-    plain = (name or "").rstrip("/")
+    plain = _repository(name or "")
     while plain:
         try:
             return catalog.load_preset(plain, "model")
         except ValueError:
             plain, _ = _without_width(plain)
     return None
+
+
+def _repository(name: str) -> str:
+    """A model's name without what engines put around it: the Hub's cache, a GGUF ending with its width.
+
+    >>> _repository("/hub/models--Qwen--Qwen3-8B/snapshots/1a2b"), _repository("/models/Qwen3-8B-Q4_K_M.gguf")
+    ('Qwen/Qwen3-8B', '/models/Qwen3-8B')
+    """
+    if cached := HUB_CACHE.search(name):
+        return cached[1].replace("--", "/", 1)
+    return GGUF_ENDING.sub("", name.rstrip("/"))
 
 
 def _without_width(name: str) -> tuple[str, str | None]:
@@ -315,6 +352,13 @@ def _reasons_of_log(log: EngineLog) -> Iterator[Reason]:
         )
     if log.engine == "sglang":
         yield Reason("Keys", "GB are GiB", "SGLang divides by 2^30 and writes GB: its sizes are GiB")
+    if _is_older_line(log):
+        yield Reason(
+            "KV cache tokens",
+            "older token line",
+            f"{log.max_concurrency:g} requests of {count(log.max_model_len)} are more than the tokens printed: until "
+            "spring 2026 that line was blocks ÷ groups × block; concurrency is right",
+        )
     if log.kv_cache_memory_bytes is not None:
         yield Reason("KV pool", "explicit size", "the pool was given in bytes, so utilization decides nothing")
     held = None if log.total_gib is None or log.free_gib is None else log.total_gib - log.free_gib
@@ -329,6 +373,13 @@ def _reasons_of_log(log: EngineLog) -> Iterator[Reason]:
             f"one request of {count(log.max_model_len or 0)} tokens needs {log.needed_gib:g} GiB and the pool has "
             f"{log.pool_gib:g}: shorten it, raise utilization, or spread the model",
         )
+
+
+def _is_older_line(log: EngineLog) -> bool:
+    """Whether the tokens printed are fewer than concurrency × length, beyond rounding: a model of several groups."""
+    if None in (log.kv_cache_tokens, log.max_concurrency, log.max_model_len):
+        return False
+    return log.kv_cache_tokens < 0.99 * (log.max_concurrency - 0.005) * log.max_model_len
 
 
 def _pool_reasons(log: EngineLog, plan: Plan, report: Report) -> Iterator[Reason]:
@@ -421,20 +472,15 @@ def _token_reasons(log: EngineLog, plan: Plan, own: Report, model: ModelSpec | N
     if tokens is not None and engine.kv_cache_tokens:
         if least.engine.kv_cache_tokens <= tokens <= most.engine.kv_cache_tokens:
             if len(kinds) > 1 or "sliding" in kinds:
-                yield Reason(
-                    "KV cache tokens",
-                    "concurrency × length",
-                    "tokens are concurrency × length, not a cost for each token: with windows or states they grow with "
-                    "the length",
-                )
-        elif least.engine.older_token_line <= tokens <= most.engine.older_token_line:
+                yield CONCURRENCY_TIMES_LENGTH
+        elif least.engine.older_token_line <= tokens <= most.engine.older_token_line and not _is_older_line(log):
             yield Reason(
                 "KV cache tokens",
                 "older token line",
                 f"blocks ÷ groups × block, as vLLM printed until spring 2026 and other engines do; the same pool holds "
                 f"{count(engine.kv_cache_tokens)} tokens by concurrency × length",
             )
-        elif tokens < engine.kv_cache_tokens and plan.tp * plan.pp > 1:
+        elif SMALLEST_RANK * engine.kv_cache_tokens < tokens < engine.kv_cache_tokens and plan.tp * plan.pp > 1:
             needed = log.pool_gib * tokens / engine.kv_cache_tokens
             yield Reason(
                 "KV cache tokens",
@@ -443,6 +489,8 @@ def _token_reasons(log: EngineLog, plan: Plan, own: Report, model: ModelSpec | N
                 f"{log.pool_gib:g}",
             )
         elif {"sliding", "chunked", "compressed"} & kinds:
+            if log.max_concurrency is not None and not _is_older_line(log):
+                yield CONCURRENCY_TIMES_LENGTH
             yield Reason(
                 "KV cache tokens",
                 "window reserve",

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 MIB_PER_GIB = 1024
 
-NUMBER = r"(-?\d[\d,]{0,20}(?:\.\d{1,12})?)"
-COUNT = r"(\d[\d,]{0,20})"
+COUNT = r"(?<![\d.,])(\d{1,3}(?:,\d{3}){1,6}|\d{1,21})(?!\d|[.,]\d)"
+NUMBER = r"(?<![\d.,])(-?(?:\d{1,3}(?:,\d{3}){1,6}|\d{1,21})(?:\.\d{1,12})?)(?!\d|[.,]\d)"
+"""A whole number and a number, whole themselves: no part of a longer one."""
 GIB = r"\s{0,4}(?:GiB|GB)"
 KEYS_AND_VALUES = rf"K \([\w.]+\):\s{{0,8}}{NUMBER} MiB, V \([\w.]+\):\s{{0,8}}{NUMBER} MiB"
 WORD = r"['\"]?([^'\",\s(){}]{1,200})['\"]?"
@@ -54,7 +55,6 @@ def _lmdeploy(literal: str, expression: str, *names: str, **how) -> Pattern:
     return Pattern("lmdeploy", literal, re.compile(expression), names, **how)
 
 
-WHOLE = r"(\d{1,10}(?:,\d{3}){0,3})\b"
 SETTING = r"['\"]?\s{0,3}[=:]\s{0,3}"
 """Between the name of a setting and its value: `name=value`, `'name': value`, `name = value`."""
 
@@ -62,23 +62,23 @@ PATTERNS = (
     _vllm("vLLM API server version", r"vLLM API server version v?(\d[\w.+-]{0,60})", "version"),
     _vllm("LLM engine (", r"Initializing an? (?:V[01] )?LLM engine \(v?(\d[\w.+-]{0,60})\)", "version"),
     _vllm(" version ", r"[█▄▀][█▄▀ ]{0,40} version v?(\d[\w.+-]{0,60})", "version"),
-    _vllm("LLM engine", r"LLM engine .{0,200}?config: model=" + WORD, "model"),
-    _vllm("non-default args", r"non-default args: .{0,4000}?'model': " + WORD, "model", weak=True),
+    _vllm("LLM engine", r"LLM engine (?:\(v?[\w.+-]{1,60}\) )?with config: model=" + WORD, "model"),
+    _vllm("non-default args", r"'model': " + WORD, "model", weak=True),
     _vllm("Starting to load model", r"Starting to load model (\S{1,200}?)\.\.\.", "model", weak=True),
     _vllm("vllm serve ", r"vllm serve ([\w.-]{1,100}/[\w.-]{1,100})", "model", weak=True),
-    _vllm("tensor_parallel_size", r"\btensor_parallel_size" + SETTING + r"(\d{1,4})\b", "tp"),
-    _vllm("pipeline_parallel_size", r"\bpipeline_parallel_size" + SETTING + r"(\d{1,4})\b", "pp"),
-    _vllm("data_parallel_size", r"\bdata_parallel_size" + SETTING + r"(\d{1,4})\b", "dp"),
-    _vllm("-tensor-parallel-size", r"--tensor-parallel-size[ =](\d{1,4})\b", "tp", weak=True),
-    _vllm("max_seq_len", r"\bmax_seq_len" + SETTING + WHOLE, "max_model_len", weak=True),
-    _vllm("max_model_len", r"\bmax_model_len" + SETTING + WHOLE, "max_model_len", weak=True),
-    _vllm("max model len", r"Using max model len " + WHOLE, "max_model_len", weak=True),
+    _vllm("tensor_parallel_size", r"\btensor_parallel_size" + SETTING + COUNT, "tp"),
+    _vllm("pipeline_parallel_size", r"\bpipeline_parallel_size" + SETTING + COUNT, "pp"),
+    _vllm("data_parallel_size", r"\bdata_parallel_size" + SETTING + COUNT, "dp"),
+    _vllm("-tensor-parallel-size", r"--tensor-parallel-size[ =]" + COUNT, "tp", weak=True),
+    _vllm("max_seq_len", r"\bmax_seq_len" + SETTING + COUNT, "max_model_len", weak=True),
+    _vllm("max_model_len", r"\bmax_model_len" + SETTING + COUNT, "max_model_len", weak=True),
+    _vllm("max model len", r"Using max model len " + COUNT, "max_model_len", weak=True),
     _vllm("fit max_model_len", r"[Aa]uto-fit max_model_len: .{0,80}?(?:to|at) " + COUNT, "max_model_len"),
-    _vllm("max_num_seqs", r"\bmax_num_seqs" + SETTING + WHOLE, "max_num_seqs"),
-    _vllm("max_num_batched_tokens", r"\bmax_num_batched_tokens" + SETTING + WHOLE, "max_num_batched_tokens"),
+    _vllm("max_num_seqs", r"\bmax_num_seqs" + SETTING + COUNT, "max_num_seqs"),
+    _vllm("max_num_batched_tokens", r"\bmax_num_batched_tokens" + SETTING + COUNT, "max_num_batched_tokens"),
     _vllm(
         "gpu_memory_utilization",
-        r"\bgpu_memory_utilization" + SETTING + r"([01]?\.\d{1,12}|[01])\b",
+        r"\bgpu_memory_utilization" + SETTING + r"([01]?\.\d{1,12}|[01])(?![\d.])",
         "gpu_memory_utilization",
     ),
     _vllm(
@@ -96,7 +96,7 @@ PATTERNS = (
     _vllm("quantization", r"\bquantization" + SETTING + r"['\"]?([a-z][a-z0-9_-]{1,30})", "quantization"),
     _vllm("enforce_eager", r"\benforce_eager" + SETTING + r"(True|False)", "enforce_eager"),
     _vllm("enable_prefix_caching", r"\benable_prefix_caching" + SETTING + r"(True|False)", "enable_prefix_caching"),
-    _vllm("kv_cache_memory_bytes", r"'kv_cache_memory_bytes': (\d{1,16})", "kv_cache_memory_bytes"),
+    _vllm("kv_cache_memory_bytes", r"'kv_cache_memory_bytes': " + COUNT, "kv_cache_memory_bytes"),
     _vllm("Model loading took", rf"Model loading took {NUMBER}{GIB}", "weights_gib"),
     _vllm("Loading model weights took", rf"Loading model weights took {NUMBER}{GIB}", "weights_gib", weak=True),
     _vllm("odel weights take", rf"[Mm]odel weights take\s{{1,20}}{NUMBER}{GIB}", "weights_gib"),
@@ -147,11 +147,17 @@ PATTERNS = (
     _vllm("that can be stored in KV cache", rf"that can be stored in KV cache \({COUNT}\)", "kv_cache_tokens"),
     _vllm(
         "tokens per request:",
-        rf"Maximum concurrency for {COUNT} tokens per request: (\d[\d,]*(?:\.\d+)?)x",
+        rf"Maximum concurrency for {COUNT} tokens per request: {NUMBER}x",
         "max_model_len",
         "max_concurrency",
     ),
     _vllm(" blocks: ", rf"# (?!CPU|Swap)[A-Za-z]{{2,12}} blocks: {COUNT}", "num_blocks"),
+    _vllm(
+        "available Mamba cache blocks",
+        rf"max_num_seqs \({COUNT}\) exceeds available Mamba cache blocks \({COUNT}\)",
+        "max_num_seqs",
+        "num_blocks",
+    ),
     _vllm("num_gpu_blocks is", rf"num_gpu_blocks is: {COUNT}", "num_blocks"),
     _vllm("max seq len (", rf"model'?s?'?s? max seq len \({COUNT}\)", "max_model_len"),
     _vllm("KV cache is needed", rf"{NUMBER}{GIB} KV cache is needed", "needed_gib"),
@@ -165,12 +171,12 @@ PATTERNS = (
     _vllm("total_gpu_memory", rf"total_gpu_memory\s{{0,20}}[(=]?{NUMBER}{GIB}", "total_gib"),
     _vllm("total_memory=", rf"\btotal_memory={NUMBER}{GIB}", "total_gib", weak=True),
     _sglang("model_path=", r"model_path=" + WORD, "model"),
-    _sglang("tp_size=", r"\btp_size=(\d{1,4})\b", "tp"),
-    _sglang("page_size=", r"\bpage_size=(\d{1,6})\b", "block_size"),
-    _sglang("dp_size=", r"\bdp_size=(\d{1,4})\b", "dp"),
-    _sglang("mem_fraction_static=", r"\bmem_fraction_static=(0?\.\d{1,12}|1\.0)\b", "mem_fraction_static"),
-    _sglang("kv_cache_dtype=", r"server_args=.{0,9000}?\bkv_cache_dtype='([a-z][a-z0-9_]{1,30})'", "kv_cache_dtype"),
-    _sglang("quantization=", r"server_args=.{0,9000}?\bquantization='([a-z][a-z0-9_-]{1,30})'", "quantization"),
+    _sglang("tp_size=", r"\btp_size=" + COUNT, "tp"),
+    _sglang("page_size=", r"\bpage_size=" + COUNT, "block_size"),
+    _sglang("dp_size=", r"\bdp_size=" + COUNT, "dp"),
+    _sglang("mem_fraction_static=", r"\bmem_fraction_static=(0?\.\d{1,12}|1\.0)(?![\d.])", "mem_fraction_static"),
+    _sglang("kv_cache_dtype=", r"\bkv_cache_dtype='([a-z][a-z0-9_]{1,30})'", "kv_cache_dtype"),
+    _sglang("quantization=", r"\bquantization='([a-z][a-z0-9_-]{1,30})'", "quantization"),
     _sglang("Load weight end", rf"Load weight end.{{0,400}}?mem usage={NUMBER}{GIB}", "weights_gib"),
     _sglang(
         "KV Cache is allocated",
@@ -186,15 +192,15 @@ PATTERNS = (
         "k_gib",
     ),
     _sglang("max_total_num_tokens=", rf"\bmax_total_num_tokens={COUNT}\b", "kv_cache_tokens", weak=True),
-    _sglang("context_length=", r"\bcontext_length=(\d{1,10})\b", "max_model_len", weak=True),
-    _sglang("context_len=", r"\bcontext_len=(\d{1,10})\b", "max_model_len"),
+    _sglang("context_length=", r"\bcontext_length=" + COUNT, "max_model_len", weak=True),
+    _sglang("context_len=", r"\bcontext_len=" + COUNT, "max_model_len"),
     _sglang("available memory for KV cache is", rf"available memory for KV cache is {NUMBER}{GIB}", "available_kv_gib"),
     _sglang("rest_memory=", rf"\brest_memory={NUMBER}{GIB}", "available_kv_gib"),
     _sglang("raph end", rf"Capture [\w ]{{1,40}}graph end.{{0,120}}?mem usage={NUMBER}{GIB}", "cuda_graph_gib"),
     _tensorrt("LLM version", r"TensorRT[- ]LLM version: v?(\d[\w.+-]{0,60})", "version"),
     _tensorrt("Engine version", r"Engine version (\d[\w.+-]{0,60}) found in the config", "version", weak=True),
     _tensorrt("tokenizer=", r"\bmodel='([^']{1,200})' (?:speculative_model=\S{1,200} )?tokenizer=", "model"),
-    _tensorrt("tensor_parallel_size=", r"\btensor_parallel_size=(\d{1,4})\b", "tp"),
+    _tensorrt("tensor_parallel_size=", r"\btensor_parallel_size=" + COUNT, "tp"),
     _tensorrt("for model weights", rf"\b[Uu]ses? {NUMBER} GB for model weights", "weights_gib"),
     _tensorrt("Loaded engine size", rf"Loaded engine size: {NUMBER} MiB", "weights_gib", scale=MIB_PER_GIB, weak=True),
     _tensorrt(
@@ -246,12 +252,18 @@ PATTERNS = (
         "k_gib",
         scale=MIB_PER_GIB,
     ),
-    _llama("K (", r"\bK \(([a-z][a-z0-9_]{1,12})\):", "kv_cache_dtype"),
-    _llama("n_ctx ", r"\bn_ctx\s{1,20}= (\d{1,10})\b", "kv_cache_tokens", weak=True),
-    _llama("n_ctx ", r"\bn_ctx\s{1,20}= (\d{1,10})\b", "max_model_len", weak=True),
-    _llama("n_ctx_", r"\bn_ctx_(?:seq|per_seq)\s{1,20}= (\d{1,10})\b", "max_model_len"),
+    _llama("K", r"\b(?:K|c\^KV) \(([a-z][a-z0-9_]{1,12})\):", "kv_cache_dtype"),
+    _llama("n_ctx ", r"\bn_ctx\s{1,20}= " + COUNT, "kv_cache_tokens", weak=True),
+    _llama("n_ctx ", r"\bn_ctx\s{1,20}= " + COUNT, "max_model_len", weak=True),
+    _llama("n_ctx_", r"\bn_ctx_(?:seq|per_seq)\s{1,20}= " + COUNT, "max_model_len"),
     _llama("file size", rf"file size\s{{1,20}}= {NUMBER} GiB", "weights_gib"),
     _llama("model size", rf"model size\s{{1,20}}= {NUMBER} GiB", "weights_gib"),
+    Pattern(
+        "vllm.rs",
+        "max usable kvcache tokens",
+        re.compile(rf"{COUNT} GPU blocks \({NUMBER} GB x \d{{1,4}}\), max usable kvcache tokens {COUNT}"),
+        ("num_blocks", "available_kv_gib", "kv_cache_tokens"),
+    ),
     _lmdeploy("[BlockManager] max_block_count", rf"\[BlockManager\] max_block_count = {COUNT}", "num_blocks"),
     _lmdeploy("max cached tokens", rf"max cached tokens: {COUNT}", "kv_cache_tokens"),
     _lmdeploy("session_len", rf"session_len.{{0,40}}truncated to {COUNT}", "max_model_len"),
@@ -264,7 +276,7 @@ SIGNATURES = {
         r"vLLM API server|LLM engine \(|\bvllm/|gpu_worker\.py|gpu_model_runner\.py|kv_cache_utils\.py|"
         r"worker\.py:\d|Available KV cache memory|KV cache size: \d|tokens per request: |# \w+ blocks: \d|"
         r"memory reserved for KV Cache|KV Cache as specified|Loading model weights took|KV cache is needed|"
-        r"stored in KV cache \(|Model loading took|non_torch_memory"
+        r"stored in KV cache \(|available Mamba cache blocks|Model loading took|non_torch_memory"
     ),
     "sglang": re.compile(
         r"server_args=|KV Cache is allocated|Load weight (?:begin|end)|max_total_num_tokens=|\bsglang\b"
@@ -275,6 +287,7 @@ SIGNATURES = {
     "llama.cpp": re.compile(
         r"llama_kv_cache|llama_context|KV self size|llm_load_|llama_model_load|print_info:|load_tensors:"
     ),
+    "vllm.rs": re.compile(r"max usable kvcache tokens"),
     "lmdeploy": re.compile(r"\[BlockManager\]|\[TM\]\[|turbomind|Object cache budget"),
 }
 """What tells which engine a line is from."""
@@ -295,7 +308,7 @@ LOAD = re.compile(r"Model loading took|Loading model weights took|llama_model_lo
 POOL = re.compile(
     r"KV cache size: \d|Available KV cache memory|memory reserved for KV Cache is|KV Cache is allocated|"
     r"# \w+ blocks: \d|paged KV cache|KV self size|cells, +\d+ layers|max_block_count|KV cache is needed|"
-    r"tokens per request: "
+    r"tokens per request: |max usable kvcache tokens"
 )
 FAILURES = (
     re.compile(r"To serve at least one request.{0,500}"),
@@ -304,8 +317,12 @@ FAILURES = (
     re.compile(r"exceeds available Mamba cache blocks.{0,200}"),
     re.compile(r"is less than desired GPU memory utilization.{0,200}"),
     re.compile(r"Not enough memory.{0,200}"),
-    re.compile(r"(?:OutOfMemoryError|CUDA out of memory|out of memory).{0,300}"),
+    re.compile(r"(?:OutOfMemoryError|(?:CUDA|HIP)(?: error:)? out of memory|failed: out of memory).{0,300}"),
     re.compile(r"Engine core initialization failed.{0,100}"),
     re.compile(r"EngineCore failed to start.{0,100}"),
 )
 """Why a start failed, the more telling reasons first."""
+READY = re.compile(
+    r"Application startup complete|Uvicorn running|The server is fired up|server is listening|all slots are idle"
+)
+"""The start is over: what goes wrong later is no failure of it."""

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 MAX_MIB = 5
 MAX_BYTES = MAX_MIB * 2**20
@@ -20,12 +20,16 @@ MESSAGE_KEYS = ("log", "message", "msg", "textPayload", "text", "body", "line", 
 """Where collectors keep the line they wrap as JSON."""
 DEEPEST = 10
 """Levels of a JSON document that are searched for messages."""
+LINE_END = re.compile(r"\r\n|\r|\n")
 COLOUR = re.compile(r"(?:\x1b|\^\[|\\x1b|\\u001b|\\033|\\e)\[[0-9;:?]{0,20}[A-Za-z]")
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\u200b\ufeff]")
-BEGINNING = re.compile(r"\s*(?:\(|\[|\{|INFO|WARNING|ERROR|DEBUG|WARN|\d{2,4}[-/:]|[\w./-]{1,60}(?:\s+\||:\s))")
+BEGINNING = re.compile(
+    r"\s*(?:\(|\[|\{|INFO|WARNING|ERROR|DEBUG|WARN|\d{2,4}[-/:])|[\w./-]{1,60}(?:\s+\||\d:\s)|[A-Z]\w{1,60}:\s"
+)
 """How a line of its own begins, and a wrapped rest hardly ever."""
-FEWEST_WRAPPED, SHARE_WRAPPED = 4, 0.05
-"""Lines of exactly the longest length, and their share of all, that make a text look hard-wrapped."""
+FEWEST_WRAPPED, SHARE_WRAPPED = 2, 0.05
+"""Lines of exactly the longest length with a rest below them, and their share of all, that make a text look
+hard-wrapped; one more where others of that length have none."""
 NARROWEST_WRAP, WIDEST_WRAP = 40, 400
 
 
@@ -43,9 +47,11 @@ def log_lines(text: str) -> list[LogLine]:
     >>> [line.text for line in log_lines('{"log": "\\\\u001b[36mINFO\\\\u001b[0m ready\\\\n", "stream": "stderr"}')]
     ['INFO ready']
     """
-    if len(text) > MAX_BYTES:
+    first = 1
+    if is_cut(text):
+        first += len(LINE_END.findall(text, 0, len(text) - MAX_BYTES))
         text = text[-MAX_BYTES:]
-    found = [LogLine(number, line) for number, line in enumerate(_unwrapped_json(text), start=1) if line.strip()]
+    found = [LogLine(number, line) for number, line in _unwrapped_json(text, first) if line.strip()]
     return _rejoined(found)
 
 
@@ -54,13 +60,14 @@ def is_cut(text: str) -> bool:
     return len(text) > MAX_BYTES
 
 
-def _unwrapped_json(text: str) -> Iterator[str]:
-    """Every line without its wrapper; an export that is one JSON document gives a line for each of its messages."""
+def _unwrapped_json(text: str, first: int) -> Iterator[tuple[int, str]]:
+    """Every line with its number and without its wrapper; an export that is one JSON document gives a line for each of
+    its messages."""
     stripped = text.lstrip("\ufeff \t\r\n")
     whole = _parsed(stripped) if stripped[:1] in ("[", "{") and "\n{" not in stripped else None
-    raw = list(_messages(whole)) if isinstance(whole, (list, dict)) else re.split(r"\r\n|\r|\n", text)
-    for line in raw or [""]:
-        yield from (_plain(part) for part in re.split(r"\r\n|\r|\n", _message(line)))
+    raw = list(_messages(whole)) if isinstance(whole, (list, dict)) else LINE_END.split(text)
+    for number, line in enumerate(raw, start=first):
+        yield from ((number, _plain(part)) for part in LINE_END.split(_message(line)))
 
 
 def _message(line: str) -> str:
@@ -122,11 +129,13 @@ def _rejoined(lines: list[LogLine]) -> list[LogLine]:
     return joined
 
 
-def _wrap_width(lines: Iterable[LogLine]) -> int | None:
-    """The width at which a text was broken: many lines of exactly the longest length, none longer."""
-    lengths = Counter(len(line.text) for line in lines)
-    longest = max(lengths, default=0)
-    enough = max(FEWEST_WRAPPED, SHARE_WRAPPED * lengths.total())
-    if NARROWEST_WRAP <= longest <= WIDEST_WRAP and lengths[longest] >= enough:
-        return longest
-    return None
+def _wrap_width(lines: list[LogLine]) -> int | None:
+    """The width at which a text was broken: many lines of exactly the longest length, each with a rest below it, and
+    none longer."""
+    longest = max((len(line.text) for line in lines), default=0)
+    if not NARROWEST_WRAP <= longest <= WIDEST_WRAP:
+        return None
+    below_longest = [below.text for line, below in pairwise(lines) if len(line.text) == longest]
+    rests = sum(not BEGINNING.match(text) for text in below_longest)
+    enough = FEWEST_WRAPPED + (rests < len(below_longest))
+    return longest if rests >= max(enough, SHARE_WRAPPED * len(lines)) else None

@@ -28,6 +28,7 @@ ENGINE_NAMES = {
     "tensorrt-llm": "TensorRT-LLM",
     "llama.cpp": "llama.cpp",
     "lmdeploy": "LMDeploy",
+    "vllm.rs": "vllm.rs",
 }
 
 

@@ -34,6 +34,7 @@ FLAGS = [
     "--disable-sync",
 ]
 PAGES = ("/", "/batching", "/paging")
+PAGES_OF_TEXT = ("/engine-log", "/help")
 SHARED = Plan(model="llama-3.1-70b", tp=4, context=32768, kv_dtype="fp8", gpu_memory_utilization=0.9)
 
 
@@ -88,7 +89,7 @@ def open_page(server, browser):
 
 def go(page: Page, url: str) -> None:
     page.goto(url)
-    page.wait_for_selector("[data-testid=stMetricValue]", timeout=60_000)
+    page.wait_for_selector("[data-testid=stMetricValue], [data-testid=stMain] h2", timeout=60_000)
     settle(page)
 
 
@@ -310,22 +311,50 @@ def test_a_pasted_config_opens_as_a_plan_whose_address_carries_it(open_page):
         assert plan_of(page) == plan
 
 
+START = """\
+(APIServer pid=1) INFO 08-14 14:06:51 [api_server.py:1896] vLLM API server version 0.11.0
+(EngineCore_DP0 pid=8) INFO 08-14 14:07:02 [core.py:77] Initializing a V1 LLM engine (v0.11.0) with config: \
+model='meta-llama/Llama-3.1-8B-Instruct', max_seq_len=32768, tensor_parallel_size=2, kv_cache_dtype=auto
+(EngineCore_DP0 pid=8) INFO 08-14 14:07:11 [gpu_model_runner.py:2653] Model loading took 7.5100 GiB and 4.0 seconds
+(EngineCore_DP0 pid=8) INFO 08-14 14:07:20 [gpu_worker.py:298] Available KV cache memory: 60.25 GiB
+(EngineCore_DP0 pid=8) INFO 08-14 14:07:20 [kv_cache_utils.py:1087] GPU KV cache size: 987,136 tokens
+"""
+
+
+def test_a_pasted_log_is_explained_and_becomes_the_plan(open_page):
+    with open_page("/engine-log") as page:
+        page.get_by_label("Start-up log").fill(START)
+        page.keyboard.press("Control+Enter")
+        expect(page.locator("h3")).to_contain_text("vLLM 0.11.0 has a pool of 60.25 GiB a device")
+        page.get_by_role("button", name="Make this my plan").click()
+        settle(page)
+        settle(page)
+        plan = plan_of(page)
+        assert (plan.tp, plan.context, plan.weights_gib) == (2, 32768, 15.02)
+        assert evaluate(plan).memory.pool_bytes == round(60.25 * 2**30)
+        page.get_by_role("link", name="Ceiling").click()
+        page.wait_for_selector("[data-testid=stMetricValue]")
+        settle(page)
+        assert plan_of(page) == plan
+        expect_answer(page, plan)
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("path", PAGES)
+@pytest.mark.parametrize("path", PAGES + PAGES_OF_TEXT)
 def test_no_page_has_a_serious_accessibility_violation(open_page, path, scheme):
     from axe_playwright_python.sync_playwright import Axe
 
     with open_page(path + "?model=gemma-3-27b&tp=2&context=32768", scheme=scheme) as page:
-        page.wait_for_selector(".js-plotly-plot .main-svg")
+        page.wait_for_selector(".js-plotly-plot .main-svg" if path in PAGES else "h2")
         found = Axe().run(page).response["violations"]
         serious = {item["id"]: item["help"] for item in found if item["impact"] in ("serious", "critical")}
         assert serious == {}
 
 
-@pytest.mark.parametrize("path", PAGES)
+@pytest.mark.parametrize("path", PAGES + PAGES_OF_TEXT)
 def test_a_phone_never_scrolls_sideways(open_page, path):
     with open_page(path, width=390, height=844) as page:
-        page.wait_for_selector(".js-plotly-plot .main-svg")
+        page.wait_for_selector(".js-plotly-plot .main-svg" if path in PAGES else "h2")
         width = page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth")
         assert width <= 390
 

@@ -43,10 +43,11 @@ WORDS = {
     "llama.cpp": ("model", "kv_cache_dtype"),
     "ik_llama.cpp": ("model",),
     "tensorrt-llm": (),
+    "vllm.rs/xinfer": (),
 }
 """The words that each engine states beside its figures."""
 NOT_STATED = {"tensorrt-llm": {"tp"}}
-NO_SPELLING = {"FreeToken", "vllm.rs/xinfer"}
+NO_SPELLING = {"FreeToken"}
 """Engines of the collected logs whose lines are not known."""
 
 
@@ -214,8 +215,17 @@ def ik_llama_cpp(found):
     ]
 
 
+def vllm_rs(found):
+    return written(
+        found,
+        "{num_gpu_blocks} GPU blocks ({available_kv_gib:.2f} GB x {num_gpus}), "
+        "max usable kvcache tokens {kv_tokens} (64k bytes per token)",
+    )
+
+
 SPELLINGS = {
-    "vllm": vllm, "sglang": sglang, "tensorrt-llm": tensorrt_llm, "llama.cpp": llama_cpp, "ik_llama.cpp": ik_llama_cpp
+    "vllm": vllm, "sglang": sglang, "tensorrt-llm": tensorrt_llm, "llama.cpp": llama_cpp, "ik_llama.cpp": ik_llama_cpp,
+    "vllm.rs/xinfer": vllm_rs,
 }  # fmt: skip
 
 
@@ -253,7 +263,7 @@ def test_a_collected_log_gives_its_figures(row):
     """Public start-up logs as collected: every figure, written as the engine writes it and read again."""
     log = parse_engine_log(rebuilt(row))
     engine = engine_of(row)
-    assert log.engine == engine.removeprefix("ik_")
+    assert log.engine == engine.removeprefix("ik_").removesuffix("/xinfer")
     stated = {field: row[name] for name, field in FIGURES.items() if name in row}
     stated = {field: value for field, value in stated.items() if field not in NOT_STATED.get(engine, ())}
     assert {field: getattr(log, field) for field in stated} == pytest.approx(stated, abs=0.005)
@@ -412,6 +422,17 @@ def test_a_wrapped_log_gives_the_same_figures(text):
     log = parse_engine_log(text)
     assert figures_of(log) == V1_FIGURES
     assert (log.starts, log.error, log.cut, log.ranks) == (1, None, False, ())
+
+
+NEVER_LOST = ("engine", "version", "weights_gib", "available_kv_gib", "kv_cache_tokens", "max_concurrency")
+
+
+@pytest.mark.parametrize("prefix", ["", "2026-01-02T03:04:05.678Z stdout F (EngineCore_DP0 pid=367) "])
+def test_a_terminal_of_any_width_keeps_the_figures(prefix):
+    text = prefixed(prefix)
+    for width in range(40, 200):
+        log = parse_engine_log(wrapped_at(width, text))
+        assert {name: getattr(log, name) for name in NEVER_LOST} == {name: V1_FIGURES[name] for name in NEVER_LOST}
 
 
 def test_v0_states_its_figures_in_one_sentence():
@@ -813,6 +834,71 @@ def test_a_log_without_a_line_lacks_only_what_stood_there(text, data):
             assert getattr(log, name) == getattr(whole, name)
 
 
+# Engines that run side by side, failures that are none, digits of longer numbers
+
+SIDE_BY_SIDE = (
+    "(EngineCore_DP0 pid=1) INFO Initializing a V1 LLM engine (v0.11.0) with config: model='acme/llama-8b', x=1",
+    "(EngineCore_DP0 pid=1) INFO Available KV cache memory: 5.5 GiB",
+    "(EngineCore_DP0 pid=1) INFO GPU KV cache size: 500 tokens",
+    "(EngineCore_DP1 pid=2) INFO Initializing a V1 LLM engine (v0.11.0) with config: model='acme/llama-8b', x=1",
+    "(EngineCore_DP1 pid=2) INFO Available KV cache memory: 5.6 GiB",
+    "(EngineCore_DP1 pid=2) INFO GPU KV cache size: 560 tokens",
+)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3, 4, 5), (0, 3, 1, 2, 4, 5), (0, 3, 1, 4, 5, 2), (3, 4, 5, 0, 1, 2)])
+def test_of_engines_side_by_side_the_smaller_one_counts(order):
+    log = parse_engine_log("\n".join(SIDE_BY_SIDE[number] for number in order))
+    assert (log.starts, log.available_kv_gib, log.kv_cache_tokens) == (1, 5.5, 500)
+    assert [rank.available_kv_gib for rank in log.ranks] == [5.6]
+
+
+def test_an_engine_that_starts_again_begins_another_start():
+    log = parse_engine_log("\n".join((*SIDE_BY_SIDE[:3], *SIDE_BY_SIDE[:1])))
+    assert (log.starts, log.available_kv_gib) == (2, None)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "WARNING: this setting may lead to out of memory errors",
+        "INFO:     Application startup complete.\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1 GiB",
+    ],
+)
+def test_a_warning_and_a_failure_while_serving_are_no_failed_start(line):
+    assert parse_engine_log(V1 + line).error is None
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ("# GPU blocks: 95.789, # CPU blocks: 1", "num_blocks"),
+        ("llama_context: n_ctx = 8.192", "max_model_len"),
+        (f"num_gpu_blocks is: {'9' * 30}", "num_blocks"),
+        ("gpu_worker.py max_seq_len=3,2768", "max_model_len"),
+        ("gpu_worker.py gpu_memory_utilization=0.9.2", "gpu_memory_utilization"),
+        ("Available KV cache memory: 1.5.3 GiB", "available_kv_gib"),
+    ],
+)
+def test_part_of_a_longer_number_is_no_figure(text, field):
+    assert getattr(parse_engine_log(text), field) is None
+
+
+def test_too_many_sequences_for_the_states_are_a_failure_with_both_figures():
+    log = parse_engine_log("ValueError: max_num_seqs (1024) exceeds available Mamba cache blocks (614). Lower it.")
+    assert (log.engine, log.max_num_seqs, log.num_blocks) == ("vllm", 1024, 614)
+    assert "exceeds available Mamba cache blocks (614)" in log.error
+
+
+def test_a_line_keeps_its_number_after_a_message_of_several_lines_and_behind_a_cut():
+    several = json.dumps({"log": "one\ntwo\nthree\n"})
+    log = parse_engine_log(f"{several}\nAvailable KV cache memory: 1.5 GiB")
+    assert log.lines["available_kv_gib"][0] == 2
+    lines = MAX_BYTES // 2
+    log = parse_engine_log("a\n" * lines + "b\nAvailable KV cache memory: 1.5 GiB")
+    assert (log.cut, log.lines["available_kv_gib"][0]) == (True, lines + 2)
+
+
 # The patterns
 
 
@@ -830,7 +916,7 @@ def repeats(parsed, inside=0):
                 yield from repeats(branch, inside)
 
 
-FEW = 4
+FEW = 6
 """A group this often repeated, as of thousands in a number, cannot run away."""
 
 

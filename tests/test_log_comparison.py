@@ -360,6 +360,9 @@ def test_a_log_of_a_plan_gives_the_plan_and_its_figures_back(model, tp, length, 
         ({"kv_dtype": "fp7"}, "got 'fp7'"),
         ({"gpu_memory_utilization": "1.5"}, "gpu_memory_utilization: "),
         ({"spec": "no model"}, "spec: "),
+        ({"gpu": "h100-80gb"}, "gpu: no preset named 'h100-80gb'; nearest: "),
+        ({"model": "zz"}, "model: no preset named 'zz'; nearest: "),
+        ({"workload": "zz"}, "workload: no preset named 'zz'; nearest: "),
     ],
 )
 @pytest.mark.parametrize("text", ["", PLAIN])
@@ -377,6 +380,66 @@ def test_all_bad_values_are_named_at_once():
 def test_what_a_user_sets_beats_the_log():
     plan = found_in(PLAIN, {"tp": "2", "context": "4096", "kv_dtype": "fp8", "model": "qwen3-8b"}).plan
     assert (plan.tp, plan.context, plan.kv_dtype, plan.model) == (2, 4096, "fp8", "qwen3-8b")
+
+
+# What a plan cannot hold, and what another plan had
+
+
+@pytest.mark.parametrize(
+    ("line", "field"),
+    [
+        (pool(99_999_999), "kv_cache_memory_bytes"),
+        (peak(9_999_999), "activation_gib"),
+        (free(1, 9_999_999), "gpu_memory_gib"),
+        (free(0, 0), "gpu_memory_gib"),
+    ],
+)
+def test_a_size_no_plan_can_hold_is_left_out_and_named(line, field):
+    found = found_in(started(line))
+    assert getattr(found.calibrated, field) is None
+    assert any(missing.startswith(f"{field}: the log's ") for missing in found.missing)
+
+
+@pytest.mark.parametrize("dtype", ["nvfp4", "turboquant_3bit_nc"])
+def test_a_cache_dtype_no_plan_has_is_the_models_own_and_named(dtype):
+    log = parse_engine_log(started(pool(9)).replace("kv_cache_dtype=auto", f"kv_cache_dtype={dtype}"))
+    found = compare(log, H100, Plan(kv_dtype="fp8"))
+    assert (log.kv_cache_dtype, found.plan.kv_dtype) == (dtype, "auto")
+    assert any(missing.startswith(f"kv_dtype: the log's {dtype} is left out: ") for missing in found.missing)
+
+
+def test_settings_of_another_engine_do_not_come_in_from_the_plan_beside():
+    beside = Plan(mem_fraction_static=0.5, gpu_memory_utilization=0.5, engine_version="0.7.0")
+    of_vllm = compare(parse_engine_log(PLAIN), base=beside).plan
+    assert of_vllm.mem_fraction_static is None
+    of_sglang = compare(parse_engine_log(SGLANG), base=beside).plan
+    assert (of_sglang.gpu_memory_utilization, of_sglang.engine_version) == (None, None)
+
+
+def test_a_plan_calibrated_before_changes_no_prediction():
+    log = parse_engine_log(started(weights(14.99), peak(3.5), non_torch(0.9), pool(50.0)))
+    first = compare(log, base=Plan())
+    again = compare(log, base=first.calibrated)
+    assert again.rows == first.rows
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        ("/hub/models--meta-llama--Llama-3.1-8B-Instruct/snapshots/0e9e39f249a1", "llama-3.1-8b"),
+        ("/models/llama-3.1-8b.gguf", "llama-3.1-8b"),
+        ("Qwen3-8B-Q4_K_M.gguf", "qwen3-8b"),
+    ],
+)
+def test_a_preset_is_told_from_a_path(name, model):
+    assert compare(parse_engine_log(started(pool(9), model=name))).plan.model == model
+
+
+def test_fewer_tokens_than_concurrency_times_length_are_the_older_line():
+    """vllm-project/vllm#40691: 290,864 tokens beside 33.04 requests of 32,768."""
+    found = compare(parse_engine_log("\n".join((tokens(290_864), concurrency(33.04)))))
+    assert names(found) == ["older token line"]
+    assert names(compare(parse_engine_log("\n".join((tokens(1_082_800), concurrency(33.04)))))) == []
 
 
 # Any log

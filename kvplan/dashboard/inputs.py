@@ -17,13 +17,13 @@ TEXTS = ("groups", "spec", "table")
 """Fields of text, whose widget is empty for None."""
 
 STEPS = {
-    "weights_gib": 0.1,
+    "weights_gib": 0.01,
     "gpu_memory_gib": 0.1,
     "gpu_memory_utilization": 0.01,
-    "activation_gib": 0.1,
-    "non_torch_gib": 0.1,
-    "cuda_graph_gib": 0.1,
-    "workspace_gib": 0.1,
+    "activation_gib": 0.01,
+    "non_torch_gib": 0.01,
+    "cuda_graph_gib": 0.01,
+    "workspace_gib": 0.01,
     "mem_fraction_static": 0.01,
     "allocator_overhead_fraction": 0.01,
     "tenant_quota_fraction": 0.05,
