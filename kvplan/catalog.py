@@ -57,6 +57,8 @@ REPLACED = {
     "mem_fraction_static": ("kv_cache_memory_bytes",),
 }
 """Fields that say nothing once another is given."""
+STEP_S = 0.020
+"""Seconds of a decode step where a plan gives none: a round number of the literature, no estimate of this plan."""
 ESTIMATE_SOURCE = Source(text=startup_facts.SOURCE, confidence="estimate")
 
 
@@ -76,8 +78,9 @@ class Setting:
 
     `lengths` are the workload's. Dtypes are names of `units.DTYPES`; `model_cache_dtype` is the model's own, in two
     bytes. `scheduled_seqs` and `default_batched_tokens` are the scheduler's defaults before each caps the other;
-    `speculative_tokens` those a method drafts. `notes` say what was ignored or is unusual; `sources` says where each
-    number came from.
+    `speculative_tokens` those a method drafts. `requests` is how many the lengths were observed of, `arrival_rate` in
+    requests a second and `arrival_cv` the variation of the gaps; None where nothing says. `notes` say what was ignored
+    or is unusual; `sources` says where each number came from.
     """
 
     plan: Plan
@@ -98,6 +101,9 @@ class Setting:
     default_batched_tokens: int
     async_scheduling: bool
     speculative_tokens: int
+    requests: int | None = None
+    arrival_rate: float | None = None
+    arrival_cv: float | None = None
     notes: tuple[str, ...] = ()
     sources: dict[str, Source] = field(default_factory=dict)
 
@@ -211,6 +217,9 @@ def resolve(plan: Plan, model: ModelSpec | None = None) -> Setting:
         default_batched_tokens=defaults.max_num_batched_tokens,
         async_scheduling=plan.async_scheduling and plan.spec_method not in ("ngram", "suffix"),
         speculative_tokens=plan.spec_tokens if plan.spec_method else 0,
+        requests=_observed_requests(workload),
+        arrival_rate=_given(plan.arrival_rate, workload and workload.arrival_rate),
+        arrival_cv=_given(plan.arrival_cv, workload and workload.arrival_cv),
         notes=(*base.notes, *notes, *override_notes, *workload_notes, *_notes(plan, base, gpu, kv_dtype)),
         sources=_sources(plan, base, gpu, workload),
     )
@@ -247,6 +256,9 @@ def concrete(setting: Setting) -> dict:
         "v_dtype": setting.v_dtype,
         "max_num_seqs": setting.max_num_seqs,
         "max_num_batched_tokens": setting.max_num_batched_tokens,
+        "arrival_rate": setting.arrival_rate,
+        "arrival_cv": setting.arrival_cv,
+        "step_s": _given(setting.plan.step_s, STEP_S),
     }
 
 
@@ -324,6 +336,13 @@ def _observed(table: tuple | None, samples: tuple | None) -> Lengths:
         return lengths.from_table(table)
     prompts, outputs = zip(*samples, strict=True)
     return lengths.from_samples(outputs, prompts)
+
+
+def _observed_requests(workload: WorkloadSpec | None) -> int | None:
+    """How many requests stand behind the lengths; None for a family, and for a table that was fitted to figures."""
+    if workload is None or (workload.table and workload.sources["table"].confidence == "estimate"):
+        return None
+    return len(workload.samples) if workload.samples else sum(requests for requests, *_ in workload.table)
 
 
 def _notes(plan: Plan, base: ModelSpec, gpu: GpuSpec, kv_dtype: str) -> Iterable[str]:

@@ -101,6 +101,14 @@ def _add_plan_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--preset", metavar="NAME", help="start from a ready plan")
     command.add_argument("--link", metavar="URL", help="start from a shared link")
     command.add_argument("--hf-config", metavar="FILE", help="take the model from a config.json instead of a preset")
+    command.add_argument("--trace", metavar="FILE", help="take lengths and traffic from requests of your own")
+    command.add_argument(
+        "--column",
+        metavar="ROLE=NAME",
+        action="append",
+        default=[],
+        help="where the trace has prompt, output or arrival, if the guess is wrong; may be repeated",
+    )
     command.add_argument(
         "--set", metavar="FIELD=VALUE", action="append", default=[], help="set one field of the plan; may be repeated"
     )
@@ -219,10 +227,29 @@ def _plan(options: argparse.Namespace) -> Plan:
         for note in notes:
             print(f"kvplan: ignored from the link: {note}", file=sys.stderr)
     model = {} if options.hf_config is None else {"spec": _packed_model(Path(options.hf_config))}
-    plan, dropped = from_text(model | dict(_assignment(text) for text in options.set), base)
+    plan, dropped = from_text(model | _trace_fields(options) | dict(_assignment(text) for text in options.set), base)
     if dropped:
         raise BadInput("; ".join(f"{shorten(name)}: {reason}" for name, reason in dropped.items()))
     return plan
+
+
+def _trace_fields(options: argparse.Namespace) -> dict[str, str]:
+    """What the plan carries of --trace; how the file was read goes to standard error."""
+    if options.trace is None:
+        if options.column:
+            raise BadInput("--column: names a column of --trace, and none is given")
+        return {}
+    from kvplan.traces import plan_fields, read_trace, remarks
+
+    try:
+        columns = dict(_assignment(text, "--column", "ROLE=NAME") for text in options.column)
+        trace = read_trace(Path(options.trace), columns=columns)
+    except ValueError as error:
+        raise BadInput(f"--trace: {error}") from None
+    print(f"kvplan: {trace.name}: {count(trace.prompts.size)} requests, {trace.format}", file=sys.stderr)
+    for line in remarks(trace):
+        print(f"kvplan: {line}", file=sys.stderr)
+    return {name: str(value) for name, value in plan_fields(trace).items()}
 
 
 def _packed_model(path: Path) -> str:
@@ -234,10 +261,10 @@ def _packed_model(path: Path) -> str:
         raise BadInput(f"--hf-config: {error}") from None
 
 
-def _assignment(text: str) -> tuple[str, str]:
+def _assignment(text: str, option: str = "--set", form: str = "FIELD=VALUE") -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals:
-        raise BadInput(f"--set: must be FIELD=VALUE, got {shorten(repr(text))}")
+        raise BadInput(f"{option}: must be {form}, got {shorten(repr(text))}")
     return name.strip(), value.strip()
 
 

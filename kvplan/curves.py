@@ -43,11 +43,14 @@ class Comparison:
 
 @dataclass(frozen=True)
 class UtilisationCurve:
-    """Share of slot-steps used by static batches, for the workload and if lengths were exponential."""
+    """Share of slot-steps used by static batches, for the workload and if lengths were exponential; `low` to `high` is
+    where 95% lie if as many requests are drawn again, None where the lengths are a family."""
 
     batches: np.ndarray
     static: np.ndarray
     exponential: np.ndarray
+    low: np.ndarray | None = None
+    high: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -148,10 +151,16 @@ def utilisation(report: Report) -> UtilisationCurve:
     """Static utilisation for batches of 1 to 512, or further where the plan's batch is larger."""
     last = max(LARGEST_BATCH, 2 ** ceil(log2(report.batching.batch)))
     batches = np.unique(np.rint(np.geomspace(1, last, 1 + POINTS_PER_OCTAVE * round(log2(last)))).astype(np.int64))
+    setting = report.setting
+    band = (None, None)
+    if setting.requests is not None:
+        band = batching.bootstrap_band(setting.lengths, setting.requests, batches)
     return UtilisationCurve(
         batches=batches,
-        static=batching.static_utilisation(report.setting.lengths, batches),
+        static=batching.static_utilisation(setting.lengths, batches),
         exponential=batching.exponential_utilisation(batches),
+        low=band[0],
+        high=band[1],
     )
 
 

@@ -13,6 +13,8 @@ import numpy as np
 import plotly.graph_objects as go
 
 from kvplan import palette as colours
+from kvplan.backlog import MOST_SLOTS, Backlog
+from kvplan.batching import Policy, Schedule, schedule
 from kvplan.curves import CeilingCurve, Comparison, UtilisationCurve, WasteCurve
 from kvplan.drawing import (
     FONT_SIZE,
@@ -42,6 +44,7 @@ from kvplan.report import Report
 from kvplan.units import GIB, count, gib, gib_or_less, percent, short_tokens
 
 NOMINAL_WIDTH = 560
+UTILISATION_HEIGHT, SLOTS_HEIGHT = 250, 236
 LINE_SPACING = 17
 LABEL_BAND = 0.233
 """How far the ceiling chart runs on behind its last context, as a share of its range (to 3.1 times of 1k to 128k); the
@@ -131,7 +134,7 @@ def utilisation_figure(report: Report, curve: UtilisationCurve, palette: Palette
     """Slot-steps used against batch: continuous, static on this workload, static if lengths were exponential."""
     found, end = report.batching, log10(curve.batches[-1])
     x_range, y_range = (0.0, end + 0.03), (0.0, 1.0)
-    canvas = Canvas(NOMINAL_WIDTH, HEIGHT - 24 - MARGIN["b"], x_range, y_range)
+    canvas = Canvas(NOMINAL_WIDTH, UTILISATION_HEIGHT - 24 - MARGIN["b"], x_range, y_range)
 
     def line(name: str, what: str, values: np.ndarray, colour: str, **look) -> Line:
         hover = [
@@ -148,9 +151,12 @@ def utilisation_figure(report: Report, curve: UtilisationCurve, palette: Palette
     continuous = line("continuous", "Continuous", ones, palette.held, width=2.5, bold=True)
 
     drawing = blank(palette, top=24)
+    drawing.layout["height"] = UTILISATION_HEIGHT
     log_axis(drawing, "xaxis", "Batch, sequences", powers(1, curve.batches[-1]), x_range)
     linear_axis(drawing, "Slot-steps used", y_range, {0.25 * k: f"{25 * k}%" if k else "0" for k in range(5)})
     fill_between(drawing, curve.batches, ones, curve.static, colours.IDLE_FILL)
+    if curve.low is not None:
+        fill_between(drawing, curve.batches, curve.high, curve.low, colours.BAND_FILL)
     points = {each.name: draw_line(drawing, each, canvas, log_y=False) for each in (exponential, static, continuous)}
 
     write(drawing, "<b>continuous</b>", end, 1, palette.held, Side(-1, 1, 4))
@@ -163,6 +169,67 @@ def utilisation_figure(report: Report, curve: UtilisationCurve, palette: Palette
     name_along(drawing, static, canvas, points[static.name])
     name_along(drawing, exponential, canvas, points[exponential.name], shown="1/HB", first=0.6, last=0.98)
     return drawing.figure()
+
+
+def slots_figure(backlog: Backlog, policy: Policy, last: int, palette: Palette = LIGHT) -> go.Figure:
+    """Slots × steps up to the step `last`, one bar a request: working, and with static batches finished and waiting
+    for the longest of the batch."""
+    run = schedule(backlog.lengths, backlog.slots, policy)
+    steps = int(run.until.max())
+    shown = (run.slots < MOST_SLOTS) & (run.starts < last)
+    drawing = blank(palette, top=24)
+    drawing.layout |= {"height": SLOTS_HEIGHT, "barmode": "overlay", "bargap": 0.12}
+    _slot_axes(drawing, min(backlog.slots, MOST_SLOTS), last)
+    _slot_bars(drawing, run, shown & (run.until > run.ends), palette.waiting, last, palette, waiting=True)
+    _slot_bars(drawing, run, shown, palette.held, last, palette)
+    if policy == "static":
+        key = (
+            f"<b style='color:{palette.held}'>■</b> working  <b style='color:{palette.waiting}'>■</b> finished, waiting"
+        )
+        write(drawing, key, 0, 0.5, palette.muted, Side(1, 1, 4))
+    if steps > last:
+        write(drawing, f"<b>to {count(steps)} →</b>", last, 0.5, palette.wasted, Side(-1, 1, 4))
+    else:
+        drawing.shape(
+            type="line",
+            x0=steps,
+            x1=steps,
+            yref="paper",
+            y0=0,
+            y1=1,
+            line={"color": palette.ink, "width": 1, "dash": "dot"},
+        )
+        write(drawing, f"<b>all done at {count(steps)}</b>", steps, 0.5, palette.ink, Side(-1, 1, 4))
+    return drawing.figure()
+
+
+def _slot_axes(drawing: Drawing, rows: int, last: int) -> None:
+    """Slots from 1 at the top, steps from 0 to `last`."""
+    every = max(1, round(rows / 4))
+    ticks = [1, *range(every, rows + 1, every)] if every > 1 else list(range(1, rows + 1))
+    drawing.layout["yaxis"] |= {"range": [rows + 0.5, 0.5], "tickvals": ticks, "showgrid": False}
+    drawing.layout["yaxis"]["title"]["text"] = "Slot"
+    drawing.layout["xaxis"] |= {"range": [0, last], "nticks": 6, "tickformat": ",d", "showgrid": False}
+    drawing.layout["xaxis"]["title"]["text"] = "Step"
+
+
+def _slot_bars(
+    drawing: Drawing, run: Schedule, shown: np.ndarray, colour: str, last: int, palette: Palette, waiting: bool = False
+) -> None:
+    """A bar for each request shown: its work, or what it waits afterwards. The outline makes the next one a gap."""
+    begin, end = (run.ends, run.until) if waiting else (run.starts, run.ends)
+    requests = np.flatnonzero(shown & (begin < last))
+    what = "finished, waiting" if waiting else "working"
+    drawing.bar(
+        orientation="h", base=begin[requests], x=np.minimum(end[requests], last) - begin[requests],
+        y=run.slots[requests] + 1, marker={"color": colour, "line": {"color": palette.page, "width": 0.7}},
+        hovertext=[
+            f"<b>Request {request + 1:,}</b><br>{what} from step {begin[request]:,} to {end[request]:,} in slot "
+            f"{run.slots[request] + 1}"
+            for request in requests
+        ],
+        hovertemplate=HOVER, showlegend=False,
+    )  # fmt: skip
 
 
 def waste_figure(report: Report, curve: WasteCurve, unit: str = "share", palette: Palette = LIGHT) -> go.Figure:

@@ -2,6 +2,7 @@
 
 With Q the quantile function, the mean is the integral of Q over (0, 1) and the expected longest of B independent
 draws is the integral of Q(v^(1/B)). Tables and samples are step functions, for which both are finite sums and exact.
+Families without a closed form are integrated in the logit of p, where their tails cost as little as their middle.
 
 A workload's lengths are drawn together: a request has a prompt and an output. `quantile`, `mean` and `expected_max`
 speak of the outputs (how long a request decodes); the joint cells keep the correlation for everything that needs both.
@@ -9,15 +10,25 @@ speak of the outputs (how long a request decodes); the joint cells keep the corr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
+from statistics import NormalDist
 
 import numpy as np
 
 SLICES = 4096
-"""Slices that stand for a continuous family where only its joint cells are asked for."""
+"""Slices that stand for a family in closed form where only its joint cells are asked for."""
+LOGITS = np.arange(-38, 80, 1 / 16)
+"""Nodes in w = ln(p / (1 - p)). Beyond them lie 1e-16 of the mean and less than 1e-12 of the second moment."""
+MOST_CV = 20
+"""Variation up to which the nodes reach; that of published output lengths is 0.7 to 2.2."""
+LEAST_SHAPE = 1e-4
+"""Shape of the heaviest bounded Pareto law, all but uniform in the logarithm of the length."""
+MOST_RATIO = 1e12
+"""Maximum over mean of a bounded Pareto law, up to which its moments stay within what a float holds."""
 EVEN_BINS, TAIL_BINS, PROMPT_SLICES = 22, 18, 16
 EULER_GAMMA = 0.5772156649015329
 
@@ -84,6 +95,66 @@ def exponential(mean: float) -> Lengths:
     )
 
 
+@lru_cache(maxsize=256)
+def lognormal(mean: float, cv: float) -> Lengths:
+    """Outputs whose logarithm is normal: ln S ~ N(m, s²) with s² = ln(1 + cv²) and m = ln(mean) - s²/2.
+
+    `mean` in tokens, `cv` the standard deviation over the mean; 0 is `fixed`. Raises ValueError outside 0 to MOST_CV.
+    """
+    _require_moments(mean, cv)
+    if cv == 0:
+        return fixed(mean)
+    spread = math.sqrt(math.log1p(cv**2))
+    centre = math.log(mean) - spread**2 / 2
+    return _integrated(mean, lambda t: np.exp(centre + spread * _normal_quantile(t)))
+
+
+@lru_cache(maxsize=256)
+def weibull(mean: float, cv: float) -> Lengths:
+    """Outputs that are a power of an exponential, S = c T^x with T of mean 1: at cv = 1 the exponential itself.
+
+    `mean` in tokens, `cv` the standard deviation over the mean; 0 is `fixed`. The shape 1/x solves
+    Γ(1 + 2x) / Γ(1 + x)² = 1 + cv². Raises ValueError outside 0 to MOST_CV.
+    """
+    _require_moments(mean, cv)
+    if cv == 0:
+        return fixed(mean)
+    target = math.log1p(cv**2)
+    x = _rising_root(lambda x: math.lgamma(1 + 2 * x) - 2 * math.lgamma(1 + x) - target, 0, 1 + cv)
+    scale = mean / math.gamma(1 + x)
+    return _integrated(mean, lambda t: scale * t**x)
+
+
+@lru_cache(maxsize=256)
+def pareto(mean: float, cv: float, maximum: float) -> Lengths:
+    """Outputs of a power law cut at `maximum` tokens: density proportional to x^(-a - 1) from a least length to it.
+
+    `mean` in tokens and `cv`, the standard deviation over the mean, are those of the law as cut; a > 0 and the least
+    length are solved for. A cv of 0 is `fixed`. Raises ValueError if `maximum` is not above the mean, or for a cv
+    above what a power law of this mean and maximum can have: about sqrt(maximum / (2 mean) - 1) far above the mean.
+    """
+    _require_moments(mean, cv)
+    _require_positive("maximum", maximum)
+    if not mean < maximum <= MOST_RATIO * mean:
+        rule = f"must be above mean = {mean:g} and at most {MOST_RATIO:g} times it"
+        raise ValueError(f"maximum: {rule}, got {maximum:g}")
+    if cv == 0:
+        return fixed(mean)
+    ratio = mean / maximum
+    most = _pareto_cv(LEAST_SHAPE, ratio)
+    if cv > most:
+        # Rounded down, so that the value named is one that is taken.
+        named = f"{most * (1 - 5e-4):.4g}"
+        raise ValueError(f"cv: must be at most {named} with mean = {mean:g} and maximum = {maximum:g}, got {cv:g}")
+    # Cutting a tail lowers the variation: at the shape of the uncut law that has this cv, the cut law has less.
+    steepest = 1 + math.sqrt(1 + 1 / cv**2)
+    shape = _rising_root(lambda a: cv - _pareto_cv(a, ratio), LEAST_SHAPE, steepest)
+    extent = _pareto_extent(shape, ratio)
+    cut = math.exp(-shape * extent)
+    least = math.log(maximum) - extent
+    return _integrated(mean, lambda t: np.exp(least - np.log(np.exp(-t) - cut * np.expm1(-t)) / shape))
+
+
 def from_table(rows: Iterable[Sequence[float]]) -> Lengths:
     """Lengths from rows (share, output) or (share, output, prompt); shares may be counts, they are normalised."""
     table = [(float(row[0]), float(row[1]), float(row[2]) if len(row) > 2 else 0.0) for row in rows]
@@ -106,23 +177,29 @@ def from_samples(outputs: Sequence[float], prompts: Sequence[float] | None = Non
     return _steps(np.ones(outputs.size), outputs, prompts)
 
 
-def to_table(outputs: Sequence[int], prompts: Sequence[int]) -> list[tuple[int, float, float]]:
+def to_table(
+    outputs: Sequence[int],
+    prompts: Sequence[int],
+    even_bins: int = EVEN_BINS,
+    tail_bins: int = TAIL_BINS,
+    prompt_slices: int = PROMPT_SLICES,
+) -> list[tuple[int, float, float]]:
     """Rows (requests, mean output, mean prompt) that stand for observed requests; `from_table` reads them back.
 
     Requests in order of output are cut into about 40 bins, even ones up to 90 % and then ever narrower to the longest,
     as the longest decide how long a static batch lasts. Each bin is cut into up to 16 slices in order of prompt, so
-    that lengths stay right when they are clipped. Means and counts are exact.
+    that lengths stay right when they are clipped. Means and counts are exact. Fewer of each make a shorter table.
     """
     outputs, prompts = np.asarray(outputs, dtype=float), np.asarray(prompts, dtype=float)
     order = np.lexsort((prompts, outputs))
     outputs, prompts = outputs[order], prompts[order]
-    even = np.linspace(0, 0.9, EVEN_BINS + 1)
-    narrowing = 1 - np.geomspace(0.1, 1 / outputs.size, TAIL_BINS)
+    even = np.linspace(0, 0.9, even_bins + 1)
+    narrowing = 1 - np.geomspace(0.1, 1 / outputs.size, tail_bins)
     edges = np.unique(np.rint(np.concatenate([even, narrowing, [1.0]]) * outputs.size).astype(int))
     rows = []
     for start, stop in pairwise(edges):
         output = float(outputs[start:stop].mean())
-        slices = np.array_split(np.sort(prompts[start:stop]), PROMPT_SLICES)
+        slices = np.array_split(np.sort(prompts[start:stop]), prompt_slices)
         rows += [(part.size, output, float(part.mean())) for part in slices if part.size]
     return rows
 
@@ -199,6 +276,74 @@ def _continuous(*, mean: float, quantile: Callable, expected_max: Callable) -> L
     edges = 1 - (1 - np.arange(SLICES + 1) / SLICES) ** 2
     outputs = quantile((edges[:-1] + edges[1:]) / 2)
     return Lengths(float(mean), quantile, expected_max, np.diff(edges), outputs, np.zeros(SLICES))
+
+
+def _integrated(mean: float, of_exponential: Callable) -> Lengths:
+    """A family without a closed form, as a function of t = -ln(1 - p), the unit exponential of the same rank.
+
+    In w = logit p, E[max of n] = ∫ Q n p^n (1 - p) dw. The integrand is analytic in a strip around the real line and
+    vanishes at both ends, so that the trapezoidal rule converges exponentially: its nodes are the joint cells too.
+    Source: Trefethen and Weideman, The exponentially convergent trapezoidal rule, SIAM Review 56, 2014.
+    """
+    log_p, log_rest = -np.logaddexp(0, -LOGITS), -np.logaddexp(0, LOGITS)
+    shares = np.exp(log_p + log_rest) * (LOGITS[1] - LOGITS[0])
+    outputs = of_exponential(-log_rest)
+
+    def expected_max(n):
+        n = np.asarray(n, dtype=float)
+        result = n * (np.exp((n[..., np.newaxis] - 1) * log_p) @ (shares * outputs))
+        return float(result) if result.ndim == 0 else result
+
+    def quantile(p):
+        return of_exponential(-np.log1p(-np.asarray(p, dtype=float)))
+
+    return Lengths(float(mean), quantile, expected_max, shares, outputs, np.zeros_like(outputs))
+
+
+def _normal_quantile(t):
+    """The standard normal of the same rank as the unit exponential `t`, from whichever tail is nearer."""
+    below, above = -np.expm1(-t), np.exp(-t)
+    return np.where(below < above, 1, -1) * _normal_tail(np.minimum(below, above))
+
+
+@np.vectorize(otypes=[float])
+def _normal_tail(p):
+    return NormalDist().inv_cdf(p) if p > 0 else -math.inf
+
+
+def _pareto_cv(shape: float, ratio: float) -> float:
+    """Variation of the bounded Pareto law of this shape whose mean is `ratio` of its maximum; it falls with shape."""
+    extent = _pareto_extent(shape, ratio)
+    return math.sqrt(max(0.0, _pareto_moment(2, shape, extent) / ratio**2 - 1))
+
+
+def _pareto_extent(shape: float, ratio: float) -> float:
+    """ln(maximum / least) at which the mean is `ratio` of the maximum: above the least, below that of shape 0."""
+    return _rising_root(lambda extent: ratio - _pareto_moment(1, shape, extent), -math.log(ratio), 1 / ratio)
+
+
+def _pareto_moment(k: int, shape: float, extent: float) -> float:
+    """E[(x / maximum)^k]: the integral of e^(-k u - shape (extent - u)) over u in (0, extent), over that of k = 0."""
+
+    def integral(k):
+        gap = abs(k - shape)
+        return math.exp(-min(k, shape) * extent) * (-math.expm1(-gap * extent) / gap if gap else extent)
+
+    return integral(k) / integral(0)
+
+
+def _rising_root(function: Callable[[float], float], low: float, high: float) -> float:
+    """Where a rising function crosses 0 between `low` and `high`, by bisection to the last bits."""
+    for _ in range(80):
+        middle = (low + high) / 2
+        low, high = (low, middle) if function(middle) > 0 else (middle, high)
+    return (low + high) / 2
+
+
+def _require_moments(mean: float, cv: float) -> None:
+    _require_positive("mean", mean)
+    if not 0 <= cv <= MOST_CV:
+        raise ValueError(f"cv: must be from 0 to {MOST_CV}, got {cv!r}")
 
 
 def _require_positive(name: str, value: float) -> None:

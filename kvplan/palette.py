@@ -11,11 +11,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Palette:
-    """Colours of one theme. `pool` is what is booked, `held` what works, `wasted` what idles, `limit` what binds."""
+    """Colours of one theme. `pool` is what is booked, `held` what works, `wasted` what idles, `waiting` its tint for
+    areas, `limit` what binds."""
 
     pool: str
     held: str
     wasted: str
+    waiting: str
     static: str
     limit: str
     weights: str
@@ -32,6 +34,7 @@ LIGHT = Palette(
     pool="#0A4C9A",
     held="#00805E",
     wasted="#C85200",
+    waiting="#F0AC80",
     static="#7A2FD0",
     limit="#74104C",
     weights="#8390A0",
@@ -47,6 +50,7 @@ DARK = Palette(
     pool="#7DB8FF",
     held="#34C398",
     wasted="#FF8B4A",
+    waiting="#8A4A26",
     static="#A970FA",
     limit="#FA4468",
     weights="#657182",
@@ -62,6 +66,7 @@ DARK = Palette(
 # Fills are the same in both themes, so that they survive a change of theme.
 POOL_FILL = "rgba(60,130,215,.16)"
 POOL_EDGE = "rgba(60,130,215,.6)"
+BAND_FILL = "rgba(122,47,208,.15)"
 IDLE_FILL = "rgba(225,115,45,.12)"
 OUTSIDE_FILL = "rgba(128,140,155,.11)"
 GRID = "rgba(128,140,155,.22)"

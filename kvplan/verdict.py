@@ -8,6 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
+from kvplan.backlog import MOST_SLOTS, Backlog
+from kvplan.batching import exponential_utilisation, static_utilisation
 from kvplan.log_comparison import Comparison
 from kvplan.plan import MAX_PARALLEL
 from kvplan.report import Report
@@ -21,7 +25,8 @@ BINDING = {
     "max_num_seqs": "max_num_seqs binds",
     "does_not_fit": "does not fit",
 }
-
+EXPONENTIAL_ENOUGH = 0.02
+"""A share by which 1/H_B may miss before it is worth a sentence."""
 ENGINE_NAMES = {
     "vllm": "vLLM",
     "sglang": "SGLang",
@@ -70,6 +75,42 @@ def batching(report: Report) -> Verdict:
         )
     reason = "A batch lasts as long as its longest answer; continuous refills a slot at the next step."
     return Verdict(sentence, workload_name(report), "workload", reason)
+
+
+def backlog(found: Backlog) -> str:
+    """What the slots of a backlog show: how it was made, how long both runs take, and what that is in requests."""
+    runs = [
+        f"{found.wall_s(run):,.1f} s and {found.requests_per_s(run):,.1f} requests/s"
+        for run in (found.static, found.continuous)
+    ]
+    shown = f", of which {MOST_SLOTS} are shown" if found.slots > MOST_SLOTS else ""
+    return (
+        f"{count(found.lengths.size)} requests on {count(found.slots)} slots{shown}, the same order in both. At "
+        f"{1000 * found.step_s:g} ms a step: {runs[0]} against {runs[1]}, {found.gain:.2f} times. The backlog drains; "
+        "while requests keep coming, continuous batching tends to 100%"
+    )
+
+
+def exponential_miss(report: Report, batches: np.ndarray) -> str:
+    """By how much 1/H_B misses the workload at the plan's batch, and at which of `batches` it misses most."""
+    found = report.batching
+    static = static_utilisation(report.setting.lengths, batches)
+    exponential = exponential_utilisation(batches)
+    worst = int(np.argmax(np.abs(np.log(exponential / static))))
+    if abs(exponential[worst] / static[worst] - 1) < EXPONENTIAL_ENOUGH:
+        return f"1/H_B is within {percent(EXPONENTIAL_ENOUGH)} of these lengths at every batch"
+    ratio = found.exponential_utilisation / found.static_utilisation
+    own = "as they are" if abs(ratio - 1) < EXPONENTIAL_ENOUGH else _times(ratio)
+    return (
+        f"Exponential lengths would use {percent(found.exponential_utilisation)} at batch {count(found.batch)}, "
+        f"{own}; it misleads most at batch {count(int(batches[worst]))}: {percent(exponential[worst])} for "
+        f"{percent(static[worst])}"
+    )
+
+
+def _times(ratio: float) -> str:
+    """A ratio in words a planner reads without thinking: a share too low, or how many times too high."""
+    return f"{percent(1 - ratio)} too low" if ratio < 1 else f"{percent(ratio - 1)} too high"
 
 
 def paging(report: Report) -> Verdict:

@@ -143,6 +143,9 @@ FIELDS = {
     "output_dist": st.sampled_from(("exponential", "uniform", "fixed")),
     "table": seldom(tables()),
     "batch": st.none() | whole((1, 8, 64, 512), 1, 2**20),
+    "arrival_rate": st.none() | real((0.0, 5.53), 0.0, 2.0**24),
+    "arrival_cv": st.none() | real((0.0, 1.09), 0.0, 2.0**24),
+    "step_s": st.none() | real((0.02, 0.035), 1e-6, 3600.0),
 }
 KNOWN_IDS = {
     "model": known_ids("model"),

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvplan import Plan, evaluate
-from kvplan.batching import drain, exponential_utilisation, static_utilisation
+from kvplan.batching import Drain, bootstrap_band, drain, exponential_utilisation, schedule, static_utilisation
 from kvplan.lengths import exponential, fixed, from_samples, from_table, uniform
 
 backlogs = st.lists(st.integers(1, 40), min_size=1, max_size=60)
@@ -227,3 +227,74 @@ def test_a_plan_without_a_workload_uses_the_family_it_names(dist, law):
     assert report.batching.static_utilisation == pytest.approx(float(static_utilisation(law, 32)), rel=1e-12)
     assert report.setting.lengths.mean == pytest.approx(300)
     assert set(report.setting.lengths.prompts.tolist()) == {700}
+
+
+# Request by request
+
+
+@pytest.mark.parametrize("policy", ["static", "continuous"])
+@given(backlogs, slot_counts)
+def test_a_schedule_is_the_drain_request_by_request(policy, lengths, slots):
+    run = schedule(lengths, slots, policy)
+    assert run.until.max() == drain(lengths, slots, policy).steps
+    assert list(run.ends - run.starts) == lengths
+    assert (run.until >= run.ends).all()
+    assert set(run.slots.tolist()) <= set(range(slots))
+    for slot in range(slots):
+        own = np.flatnonzero(run.slots == slot)
+        assert (run.starts[own[1:]] == run.until[own[:-1]]).all()  # nothing idles while requests wait, nothing overlaps
+
+
+@given(backlogs, slot_counts)
+def test_a_request_waits_for_the_longest_of_its_static_batch_alone(lengths, slots):
+    run = schedule(lengths, slots, "static")
+    batches = np.arange(len(lengths)) // slots
+    assert all(len(set(run.until[batches == batch])) == 1 for batch in set(batches))
+    continuous = schedule(lengths, slots, "continuous")
+    assert (continuous.until == continuous.ends).all()
+    assert (np.diff(continuous.starts) >= 0).all()
+
+
+# How far a curve can be trusted
+
+
+def test_resamples_of_equal_lengths_are_all_alike():
+    low, high = bootstrap_band(fixed(100), 500, [1, 8, 64])
+    assert low == pytest.approx([1, 1, 1])
+    assert high == pytest.approx([1, 1, 1])
+
+
+def test_the_band_is_what_resampling_request_by_request_gives():
+    lengths = np.random.default_rng(5).integers(1, 400, 300)
+    law, batches = from_samples(lengths), [2, 16, 128]
+    low, high = bootstrap_band(law, lengths.size, batches, seed=1)
+    draws = np.random.default_rng(2).choice(lengths, (400, lengths.size))
+    used = np.array([[static_utilisation(from_samples(draw), batch) for batch in batches] for draw in draws])
+    assert low == pytest.approx(np.quantile(used, 0.025, axis=0), abs=0.01)
+    assert high == pytest.approx(np.quantile(used, 0.975, axis=0), abs=0.01)
+
+
+def test_more_requests_make_a_narrower_band_around_the_curve():
+    law, batches = from_table([(5, 10), (3, 100), (1, 900)]), np.array([2, 16, 256])
+    own = static_utilisation(law, batches)
+    widths = []
+    for requests in (90, 9_000, 900_000):
+        low, high = bootstrap_band(law, requests, batches)
+        assert ((low <= own + 0.02) & (own <= high + 0.02)).all()
+        widths.append((high - low).max())
+    assert widths == sorted(widths, reverse=True)
+
+
+def test_one_request_in_a_batch_is_used_whole_in_every_resample():
+    low, high = bootstrap_band(from_table([(5, 10), (3, 100)]), 8, [1])
+    assert (low, high) == (pytest.approx([1]), pytest.approx([1]))
+
+
+def test_a_drain_takes_the_steps_of_a_plain_loop_in_thousands_of_small_cases():
+    random = np.random.default_rng(8)
+    for _ in range(2_000):
+        lengths = random.integers(1, 20, random.integers(1, 25)).tolist()
+        slots = int(random.integers(1, 12))
+        for policy, plain in (("static", plain_static), ("continuous", plain_continuous)):
+            steps, busy = plain(lengths, slots)
+            assert drain(lengths, slots, policy) == Drain(steps, busy / (slots * steps))

@@ -16,6 +16,7 @@ from strategies import known_plans
 
 from kvplan import Plan, cli, decode_link, encode_link, evaluate, load_preset, presets
 from kvplan.accuracy_document import document
+from kvplan.texts import table_from_text
 from kvplan.version import VERSION
 
 ROOT = Path(__file__).parents[1]
@@ -154,6 +155,51 @@ def test_presets_lists_every_id_under_its_kind():
     words = [line.split()[0] for line in printed("presets").splitlines()]
     kinds = ("model", "gpu", "workload", "plan")
     assert words == [word for kind in kinds for word in (f"{kind}s", *presets(kind))]
+
+
+@pytest.fixture
+def trace_file(tmp_path):
+    path = tmp_path / "mine.csv"
+    path.write_text("when;tokens in;tokens out\n0;100;10\n1;200;20\n3;300;x\n3;400;40\n")
+    return str(path)
+
+
+MAPPING = ("--column", "prompt=tokens in", "--column", "output=tokens out", "--column", "arrival=when")
+
+
+def test_a_trace_gives_the_plan_its_lengths_and_traffic(trace_file):
+    run = called("report", "--json", "--trace", trace_file, *MAPPING)
+    assert run.returncode == 0
+    plan = json.loads(run.stdout)["plan"]
+    assert table_from_text(plan["table"]) == ((1, 10.0, 100.0), (1, 20.0, 200.0), (1, 40.0, 400.0))
+    assert (plan["arrival_rate"], plan["arrival_cv"]) == (0.666667, 0.471405)
+    assert "mine.csv: 3 requests, CSV" in run.stderr
+    assert "1 rows skipped: output not a whole number" in run.stderr
+    assert all(line.startswith("kvplan: ") for line in run.stderr.splitlines())
+
+
+def test_the_link_of_a_trace_opens_without_the_file(trace_file):
+    link = called("link", "--trace", trace_file, *MAPPING).stdout.strip()
+    plan, notes = decode_link(link)
+    assert notes == []
+    assert evaluate(plan).setting.requests == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("--trace", "no-such-file.csv"), "cannot be read"),
+        (("--trace", "README.md"), "could not be guessed"),
+        (("--trace", "FILE", "--column", "prompt"), "--column: must be ROLE=NAME, got 'prompt'"),
+        (("--trace", "FILE", "--column", "prompt=absent"), "absent"),
+        (("--trace", "FILE", "--column", "colour=when"), "colour"),
+        (("--column", "prompt=when"), "--column: names a column of --trace, and none is given"),
+    ],
+)
+def test_a_trace_that_cannot_be_read_is_one_line(trace_file, arguments, named):
+    run = called("report", *(trace_file if word == "FILE" else word for word in arguments))
+    assert_one_line(run)
+    assert named in run.stderr
 
 
 def test_models_are_found_by_words():

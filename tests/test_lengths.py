@@ -1,6 +1,7 @@
 """Length distributions: the closed forms, the step functions, and what clipping makes of them."""
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvplan import load_preset
-from kvplan.batching import static_utilisation
+from kvplan.batching import exponential_utilisation, static_utilisation
 from kvplan.lengths import (
     clipped,
     clipped_share,
@@ -17,11 +18,14 @@ from kvplan.lengths import (
     from_samples,
     from_table,
     harmonic,
+    lognormal,
     mean_prompt,
+    pareto,
     resident_mean,
     to_table,
     totals,
     uniform,
+    weibull,
     with_prompt,
 )
 
@@ -36,6 +40,9 @@ each_law = pytest.mark.parametrize(
         pytest.param(fixed(7), id="fixed"),
         pytest.param(uniform(1, 511), id="uniform"),
         pytest.param(exponential(256), id="exponential"),
+        pytest.param(lognormal(256, 0.8), id="lognormal"),
+        pytest.param(weibull(256, 1.2), id="weibull"),
+        pytest.param(pareto(256, 1, 4096), id="pareto"),
         pytest.param(from_table([(0.7, 10), (0.2, 100.5), (0.1, 1000)]), id="table"),
         pytest.param(from_samples([3, 1, 4, 1, 5, 9, 2, 6]), id="samples"),
         pytest.param(
@@ -46,6 +53,14 @@ each_law = pytest.mark.parametrize(
         ),
     ],
 )
+
+FAMILIES = {
+    "lognormal": lognormal,
+    "weibull": weibull,
+    "pareto": lambda mean, cv: pareto(mean, cv, 10_000 * mean),
+}
+each_family = pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
+each_cv = pytest.mark.parametrize("cv", [0.05, 0.5, 1, 2.2, 20])
 
 whole_lengths = st.lists(st.integers(1, 5000), min_size=1, max_size=60)
 requests = st.lists(st.tuples(st.integers(0, 5000), st.integers(1, 5000)), min_size=1, max_size=60)
@@ -84,6 +99,13 @@ def test_the_longest_of_one_is_the_mean(law):
 
 
 @each_law
+def test_the_joint_cells_stand_for_the_law(law):
+    """Their shares add up to 1, and their mean is that of the law within 0.1 %."""
+    assert law.shares.sum() == pytest.approx(1, abs=1e-12)
+    assert law.shares @ law.outputs == pytest.approx(law.mean, rel=1e-3)
+
+
+@each_law
 def test_the_longest_never_shortens_with_more_members(law):
     """Order statistics: E[max] rises with B, and never above the longest there is."""
     found = law.expected_max(np.arange(1, 2000))
@@ -119,6 +141,163 @@ def test_the_longest_of_samples_is_the_sum_over_their_order(lengths, batch):
     n = len(lengths)
     exact = math.fsum(x * ((i / n) ** batch - ((i - 1) / n) ** batch) for i, x in enumerate(sorted(lengths), start=1))
     assert from_samples(lengths).expected_max(batch) == pytest.approx(exact, rel=1e-9)
+
+
+# Families of a mean and a variation
+
+
+def by_pieces(law, batch):
+    """The integral of Q n p^(n - 1) in the logit of p, by Gauss and Legendre in pieces, from p = 1e-20 to 1 - 1e-15."""
+    nodes, weights = np.polynomial.legendre.leggauss(40)
+    edges = np.linspace(-46, 34.5, 400)
+    half = np.diff(edges)[:, np.newaxis] / 2
+    logit = edges[:-1, np.newaxis] + half * (1 + nodes)
+    p = 1 / (1 + np.exp(-logit))
+    return float((half * weights * law.quantile(p) * batch * p**batch / (1 + np.exp(logit))).sum())
+
+
+@each_family
+@pytest.mark.parametrize("cv", [0.05, 0.5, 1, 2.2])
+@pytest.mark.parametrize("batch", [1, 2, 8, 64, 1024])
+def test_the_expected_longest_of_a_family_is_that_of_another_quadrature(family, cv, batch):
+    """Order statistics: E[max of B] is the integral of Q(p) B p^(B - 1)."""
+    law = family(256.0, cv)
+    assert law.expected_max(batch) == pytest.approx(by_pieces(law, batch), rel=1e-8)
+
+
+@pytest.mark.parametrize("cv", [0.05, 0.5, 1, 2.2])
+@pytest.mark.parametrize("batch", [2**14, 2**20])
+def test_the_longest_of_a_million_lognormals_is_that_of_the_shifted_normal(cv, batch):
+    """Order statistics, lognormal law: mean × n ∫ Φ(x + s)^(n - 1) φ(x) dx, by the trapezoidal rule in x."""
+    spread = math.sqrt(math.log1p(cv**2))
+    x = np.linspace(-8, 16, 4001)
+    tail = np.array([math.erfc((each + spread) / math.sqrt(2)) / 2 for each in x])
+    density = np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi)
+    exact = 256 * batch * (density * np.exp((batch - 1) * np.log1p(-tail))).sum() * (x[1] - x[0])
+    assert lognormal(256, cv).expected_max(batch) == pytest.approx(exact, rel=1e-9)
+
+
+def test_the_longest_squared_exponential_is_a_sum_of_harmonic_numbers():
+    """Order statistics, Weibull law of shape 1/2 (cv = √5): E[T²] of the longest is H_n² + 1 + 1/4 + ... + 1/n²."""
+    n = 2**20
+    exact = harmonic(n) ** 2 + (1 / np.arange(1, n + 1) ** 2.0).sum()
+    assert weibull(2, math.sqrt(5)).expected_max(n) == pytest.approx(exact, rel=1e-10)
+
+
+def test_a_cut_power_law_has_the_moments_it_was_asked_for():
+    """Closed form, bounded Pareto of shape 3/2 on (100, 10,000): mean, second moment, quantiles and E[max of 2]."""
+    low, high, shape = 100.0, 10_000.0, 1.5
+    whole = low**-shape - high**-shape
+
+    def moment(k):
+        return shape / (shape - k) * (low ** (k - shape) - high ** (k - shape)) / whole
+
+    def longest_of_two():
+        """2 E[X F(X)], with F(x) = (low^-a - x^-a) / whole."""
+        part = shape / (1 - 2 * shape) * (high ** (1 - 2 * shape) - low ** (1 - 2 * shape)) / whole
+        return 2 * (low**-shape * moment(1) - part) / whole
+
+    law = pareto(moment(1), math.sqrt(moment(2) / moment(1) ** 2 - 1), high)
+    p = np.array([0.0, 0.1, 0.5, 0.99, 0.999999])
+    assert law.quantile(p) == pytest.approx((low**-shape - p * whole) ** (-1 / shape), rel=1e-9)
+    assert law.expected_max(2) == pytest.approx(longest_of_two(), rel=1e-9)
+    assert law.expected_max(2**40) == pytest.approx(high, rel=1e-6)
+
+
+@each_family
+@each_cv
+def test_a_family_keeps_its_mean_and_its_variation(family, cv):
+    """Its cells, against the mean and cv it was asked for: the first two moments are exact."""
+    law = family(256.0, cv)
+    assert law.mean == 256
+    assert law.shares.sum() == pytest.approx(1, abs=1e-12)
+    assert law.shares @ law.outputs == pytest.approx(256, rel=1e-12)
+    assert math.sqrt(law.shares @ law.outputs**2 / 256**2 - 1) == pytest.approx(cv, rel=1e-9)
+    assert law.expected_max(1) == pytest.approx(256, rel=1e-12)
+    assert (law.outputs > 0).all()
+
+
+@each_family
+@each_cv
+def test_a_family_holds_over_time_what_its_moments_say(family, cv):
+    """Closed form, size bias: p + E[o²]/(2 E[o]) + 1/2 = p + mean (1 + cv²)/2 + 1/2."""
+    law = with_prompt(family(256.0, cv), 1000)
+    assert float(resident_mean(law, 10**18)) == pytest.approx(1000 + 256 * (1 + cv**2) / 2 + 0.5, rel=1e-6)
+
+
+@each_family
+def test_a_family_clipped_to_a_context_is_the_integral_of_its_clipped_quantile(family):
+    """Definition: E[min(o, c - p)] is the integral of min(Q, c - p), by the midpoint rule; cells within 0.1 %."""
+    law = with_prompt(family(256.0, 1.5), 100)
+    quantiles = law.quantile((np.arange(400_000) + 0.5) / 400_000)
+    for context in (200, 356, 612, 2048):
+        _, outputs = clipped(law, context)
+        assert outputs @ law.shares == pytest.approx(np.minimum(quantiles, context - 100).mean(), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("law", "point", "value"),
+    [
+        pytest.param(lognormal(100, 1), 0.5, 100 / math.sqrt(2), id="closed form, median of the lognormal"),
+        pytest.param(
+            lognormal(100, math.sqrt(math.e - 1)), 0.8413447460685429, 100 * math.sqrt(math.e), id="lognormal at +1 s"
+        ),
+        pytest.param(weibull(2, math.sqrt(5)), 1 - math.exp(-3), 9, id="closed form, Weibull of shape 1/2"),
+        pytest.param(lognormal(100, 1), 0, 0, id="lognormal from 0"),
+        pytest.param(weibull(100, 2), 0, 0, id="weibull from 0"),
+    ],
+)
+def test_quantiles_of_a_family_follow_its_law(law, point, value):
+    assert float(law.quantile(point)) == pytest.approx(value, rel=1e-9)
+
+
+@pytest.mark.parametrize("batch", [1, 8, 64, 256, 2**20])
+def test_the_weibull_of_variation_one_is_the_exponential(batch):
+    """Closed form: shape 1, so that U_B is 1/H_B."""
+    assert weibull(256, 1).expected_max(batch) == pytest.approx(exponential(256).expected_max(batch), rel=1e-6)
+    assert static_utilisation(weibull(256, 1), batch) == pytest.approx(exponential_utilisation(batch), rel=1e-6)
+    assert weibull(256, 1).quantile(0.9) == pytest.approx(256 * math.log(10), rel=1e-9)
+
+
+@each_family
+def test_no_variation_is_equal_lengths(family):
+    """Closed form: U_B is exactly 1 at every B."""
+    law = family(256.0, 0)
+    assert law.sample(100, seed=1).tolist() == [256] * 100
+    assert all(static_utilisation(law, batch) == 1 for batch in (1, 8, 1000, 2**20))
+
+
+@given(st.sampled_from(list(FAMILIES.values())), st.floats(0.01, 20), st.floats(1, 1e5))
+def test_utilisation_falls_strictly_with_the_batch_for_every_family(family, cv, mean):
+    """Order statistics: U_B = mean / E[max of B] falls with B for every law that is not constant."""
+    found = static_utilisation(family(mean, cv), np.unique([*range(1, 33), *(2 ** np.arange(21))]))
+    assert found[0] == pytest.approx(1, rel=1e-12)
+    assert all(later < earlier for earlier, later in pairwise(found.tolist()))
+
+
+@given(st.floats(0.01, 0.99), st.floats(0.01, 1), st.floats(1, 1e5))
+def test_a_power_law_is_found_for_every_mean_and_variation_it_can_have(part, fraction, maximum):
+    """Shares of the highest variation the error message names, for every mean below the maximum."""
+    mean = part * maximum
+    with pytest.raises(ValueError, match="cv: must be at most") as error:
+        pareto(mean, 20, maximum)
+    most = float(str(error.value).split()[5])
+    assert pareto(mean, most, maximum).mean == mean
+    cv = fraction * most
+    law = pareto(mean, cv, maximum)
+    assert law.shares @ law.outputs == pytest.approx(mean, rel=1e-9)
+    assert law.shares @ law.outputs**2 == pytest.approx(mean**2 * (1 + cv**2), rel=1e-7)
+    assert law.outputs.max() <= maximum * (1 + 1e-9)
+    assert law.expected_max(2**20) <= maximum
+
+
+def test_the_expected_longest_of_a_family_takes_arrays_of_any_shape():
+    """One law at six batches."""
+    batches = np.array([[1, 8, 64], [2, 256, 2**20]])
+    found = lognormal(256, 1).expected_max(batches)
+    assert found.shape == batches.shape
+    alone = [lognormal(256, 1).expected_max(int(batch)) for batch in batches.ravel()]
+    assert found.ravel() == pytest.approx(alone, rel=1e-12)
 
 
 # The quantile function
@@ -388,6 +567,23 @@ def test_even_the_shortest_draw_is_one_token():
         pytest.param(lambda: exponential(0), "mean: must be a positive number of tokens, got 0", id="exponential 0"),
         pytest.param(lambda: exponential(math.nan), "mean: .*nan", id="exponential nan"),
         pytest.param(lambda: exponential(math.inf), "mean: .*inf", id="exponential inf"),
+        pytest.param(lambda: lognormal(0, 1), "mean: must be a positive number of tokens, got 0", id="lognormal 0"),
+        pytest.param(lambda: weibull(math.inf, 1), "mean: .*inf", id="weibull inf"),
+        pytest.param(lambda: lognormal(256, -0.5), "cv: must be from 0 to 20, got -0.5", id="variation below 0"),
+        pytest.param(lambda: weibull(256, 21), "cv: must be from 0 to 20, got 21", id="variation above all"),
+        pytest.param(lambda: pareto(256, math.nan, 4096), "cv: must be from 0 to 20, got nan", id="variation nan"),
+        pytest.param(lambda: pareto(256, 1, 0), "maximum: must be a positive number of tokens, got 0", id="maximum 0"),
+        pytest.param(
+            lambda: pareto(256, 1, 256),
+            r"maximum: must be above mean = 256 and at most 1e\+12 times it, got 256",
+            id="maximum at the mean",
+        ),
+        pytest.param(lambda: pareto(256, 1, 1e300), r"maximum: .* got 1e\+300", id="maximum without measure"),
+        pytest.param(
+            lambda: pareto(256, 3, 4096),
+            r"cv: must be at most 2\.644 with mean = 256 and maximum = 4096, got 3",
+            id="variation the maximum does not leave room for",
+        ),
         pytest.param(lambda: from_table([]), "table: at least one row is needed", id="table without rows"),
         pytest.param(lambda: from_table([(-1, 5), (2, 5)]), "table: shares must be 0 or more", id="negative share"),
         pytest.param(lambda: from_table([(0, 5)]), "table: shares must be .* not all 0", id="no share"),

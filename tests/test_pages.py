@@ -227,6 +227,25 @@ def test_charts_draw_the_plan_and_what_is_chosen_to_compare():
     assert "fp8 KV" not in {trace.get("name") for trace in spec_of(app)["data"]}
 
 
+def test_the_batching_page_shows_the_seeded_example_to_the_digit():
+    app = opened({"workload": "seeded-200", "batch": "16"}, "batching")
+    words = [element.value for element in (*app.markdown, *app.caption)]
+    assert {"**Static: 5,797 steps, 14.3% used**", "**Continuous: 1,148 steps, 72.3% used**"} <= set(words)
+    assert any("115.9 s and 1.7 requests/s against 23.0 s and 8.7 requests/s, 5.05 times" in text for text in words)
+    assert any("Exponential lengths would use 30% at batch 16" in text for text in words)
+    assert len(app.get("plotly_chart")) == 3
+
+
+def test_equal_lengths_tie_on_the_batching_page():
+    app = opened({"workload": "auto", "output_dist": "fixed", "output_mean": "100", "batch": "16"}, "batching")
+    words = [element.value for element in app.markdown]
+    assert {"**Static: 1,300 steps, 96.2% used**", "**Continuous: 1,300 steps, 96.2% used**"} <= set(words)
+    app = opened({"workload": "seeded-200", "batch": "16"}, "batching")
+    app.segmented_control(key="backlog_lengths").set_value("all equal").run()
+    assert not app.exception
+    assert any("96.2% used" in element.value for element in app.markdown)
+
+
 def test_help_opens_with_the_accuracy_and_shows_every_start_up():
     app = opened(page="help")
     assert app.header[0].value == "Accuracy"

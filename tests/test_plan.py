@@ -42,6 +42,9 @@ BOUNDS = {
     "prompt_mean": (1.0, 2.0**24),
     "output_mean": (1.0, 2.0**24),
     "batch": (1, 2**20),
+    "arrival_rate": (0.0, 2.0**24),
+    "arrival_cv": (0.0, 2.0**24),
+    "step_s": (1e-6, 3600.0),
 }
 WORDS = {
     "weight_dtype": ("bf16", "fp16", "fp32", "fp8", "int8", "int4"),

@@ -6,7 +6,7 @@ import streamlit as st
 
 from kvplan import catalog
 from kvplan.breakdown import layer_summary
-from kvplan.dashboard import config_reader, model_finder
+from kvplan.dashboard import config_reader, model_finder, trace_reader
 from kvplan.dashboard.inputs import BOUNDS, CHOICES, HELP, STEPS, WORD_NONE, decimals
 from kvplan.dashboard.sidebar import CUSTOM, Session, ready_plans
 from kvplan.dashboard.text import escape
@@ -138,7 +138,10 @@ def _draw_workload(plan: Plan, report: Report) -> None:
     _select("workload", "Workload", [*catalog.presets("workload"), "auto"], label_visibility="collapsed")
     lengths = report.setting.lengths
     prompt, output = mean(mean_prompt(lengths)), mean(lengths.mean)
-    st.caption(f"means: prompt {prompt}, output {output} tokens{_mark(report, 'lengths')}")
+    rate = report.setting.arrival_rate
+    traffic = "" if rate is None else f"; {rate:,.2f} requests/s"
+    st.caption(f"means: prompt {prompt}, output {output} tokens{traffic}{_mark(report, 'lengths')}")
+    trace_reader.draw(plan)
     _slider("batch", "Batch, sequences")
     with st.expander("Lengths", type="compact", key="more_workload"):
         named = plan.workload != "auto" or plan.table is not None
@@ -146,6 +149,9 @@ def _draw_workload(plan: Plan, report: Report) -> None:
         _number("output_mean", "Mean output, tokens", disabled=named)
         _select("output_dist", "Output family", CHOICES["output_dist"], disabled=named)
         _text("table", "Lengths in one word")
+        _number("arrival_rate", "Requests a second", placeholder="not known")
+        _number("arrival_cv", "Variation of their gaps", placeholder="not known")
+        _number("step_s", "Decode step, seconds")
 
 
 def _group(name: str) -> None:

@@ -7,7 +7,7 @@ from kvplan.plan import MAX_BYTES, MAX_GIB
 AUTOMATIC = (
     "layers", "kv_heads", "head_dim", "weights_gib", "gpu_memory_gib", "gpu_memory_utilization", "activation_gib",
     "non_torch_gib", "cuda_graph_gib", "workspace_gib", "kv_dtype", "block_size", "max_num_seqs",
-    "max_num_batched_tokens", "batch",
+    "max_num_batched_tokens", "batch", "arrival_rate", "arrival_cv", "step_s",
 )  # fmt: skip
 """Fields whose widget shows what comes with the model, the GPU or the engine while the plan leaves them open."""
 
@@ -29,6 +29,9 @@ STEPS = {
     "tenant_quota_fraction": 0.05,
     "prompt_mean": 1.0,
     "output_mean": 1.0,
+    "arrival_rate": 0.01,
+    "arrival_cv": 0.01,
+    "step_s": 0.001,
 }
 """Steps of the widgets of real numbers; a value within half a step of the automatic one is the automatic one."""
 
@@ -55,6 +58,9 @@ BOUNDS = {
     "prompt_mean": (1.0, float(2**24)),
     "output_mean": (1.0, float(2**24)),
     "batch": (1, 512),
+    "arrival_rate": (0.0, float(2**24)),
+    "arrival_cv": (0.0, float(2**24)),
+    "step_s": (1e-6, 3600.0),
 }
 """Least and most of sliders and number inputs; a slider widens to a plan outside it."""
 
@@ -131,6 +137,9 @@ HELP = {
     "output_dist": "Family of output lengths, where the workload is `auto`.",
     "table": "Request lengths in one word, in place of the workload's.",
     "batch": "Sequences in a batch on the Batching page. The batch ceiling, at most 512, unless set.",
+    "arrival_rate": "Requests a second. Those of the workload's trace unless set.",
+    "arrival_cv": "Variation of the gaps between requests: standard deviation over mean. 1 is Poisson, more is bursty.",
+    "step_s": "Seconds of one decode step, for wall times on the Batching page; 0.020 unless set.",
 }
 
 

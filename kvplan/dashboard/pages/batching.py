@@ -1,19 +1,51 @@
-"""Batching: how much of a static batch idles, and what continuous batching makes of the same steps."""
+"""Batching: how much of a static batch idles, and what continuous batching makes of the same requests."""
+
+import streamlit as st
 
 from kvplan import curves, figures, metrics, verdict
+from kvplan.backlog import backlog, steps_shown
 from kvplan.dashboard import frame
+from kvplan.dashboard.text import escape
+from kvplan.units import count, percent_exact
+
+AS_THEY_ARE, EQUAL = "as they are", "all equal"
 
 report = frame.current_report()
 answer = verdict.batching(report)
 frame.opening(report, answer, metrics.batching(report))
 
-frame.heading(
-    "Slot-steps used against batch", "static batches wait for their longest answer; continuous ones refill the slot"
-)
-frame.chart(
-    figures.utilisation_figure(report, curves.utilisation(report), frame.palette()),
-    verdict.plain(answer.sentence),
-    key="utilisation_chart",
-)
+curve = curves.utilisation(report)
+with st.container(gap="xsmall"):
+    frame.heading(
+        "Slot-steps used against batch", "static batches wait for their longest answer; the band is 95% of resamples"
+    )
+    frame.chart(
+        figures.utilisation_figure(report, curve, frame.palette()),
+        verdict.plain(answer.sentence),
+        key="utilisation_chart",
+    )
+    st.caption(escape(verdict.exponential_miss(report, curve.batches)) + ".")
+
+with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
+    frame.heading("One backlog, slot by slot", "with equal lengths both take the same steps: variation alone is lost")
+    chosen = st.segmented_control(
+        "Lengths of the requests",
+        (AS_THEY_ARE, EQUAL),
+        default=AS_THEY_ARE,
+        required=True,
+        label_visibility="collapsed",
+        key="backlog_lengths",
+        persist_state="session",
+    )
+runs = backlog(report, equal=chosen == EQUAL)
+last = steps_shown(runs)
+for column, policy, run in zip(
+    st.columns(2, gap="medium"), ("static", "continuous"), (runs.static, runs.continuous), strict=True
+):
+    with column, st.container(gap="xsmall"):
+        result = f"{policy.capitalize()}: {count(run.steps)} steps, {percent_exact(run.busy)} used"
+        frame.heading(result)
+        frame.chart(figures.slots_figure(runs, policy, last, frame.palette()), result, key=f"slots_{policy}")
+st.caption(escape(verdict.backlog(runs)) + ".")
 
 frame.footing(report)

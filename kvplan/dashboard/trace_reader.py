@@ -1,0 +1,65 @@
+"""An uploaded trace becomes the plan's lengths and traffic; its link carries a summary, the rows stay here."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from kvplan.dashboard.sidebar import open_plan
+from kvplan.dashboard.text import escape
+from kvplan.plan import DEFAULTS, Plan
+from kvplan.traces import ROLES, Trace, plan_fields, read_trace, remarks
+from kvplan.units import count, mean
+
+MAX_TRACE_MB = 500
+CLEARED = {"table": None, "arrival_rate": None, "arrival_cv": None}
+
+
+def draw(plan: Plan) -> None:
+    """The reader, and the way back to the workload once a trace has been read."""
+    with st.popover("Read a trace", icon=":material/upload_file:", key="trace"):
+        st.caption(
+            "Your own requests: CSV or JSON with prompt and output tokens and, if there are any, times. Nothing is "
+            "kept; the link carries a summary of the lengths."
+        )
+        uploaded = st.file_uploader("Upload", max_upload_size=MAX_TRACE_MB, key="trace_file")
+        with st.expander("Columns, where the guess is wrong", type="compact", key="trace_columns"):
+            typed = {role: st.text_input(f"{role.capitalize()} from", key=f"trace_{role}") for role in ROLES}
+        if uploaded is not None:
+            _offer(plan, uploaded, {role: name for role, name in typed.items() if name})
+    if plan.table is not None and st.button("Back to the workload", type="tertiary", key="drop_table"):
+        open_plan(plan.model_copy(update=CLEARED))
+
+
+def _offer(plan: Plan, uploaded, columns: dict[str, str]) -> None:
+    """What the file holds and how it was read, and the button that takes it."""
+    try:
+        trace = _read(uploaded, columns)
+    except ValueError as error:
+        st.error(escape(str(error)))
+        return
+    st.markdown(f"**{count(trace.prompts.size)} requests** of {count(trace.rows)} rows, {escape(trace.format)}")
+    prompt, output = mean(float(trace.prompts.mean())), mean(float(trace.outputs.mean()))
+    st.caption(f"means: prompt {prompt}, output {output} tokens")
+    for line in remarks(trace):
+        st.caption(f":material/info: {escape(line)}")
+    if st.button("Use this trace", type="primary", key="use_trace"):
+        open_plan(plan.model_copy(update={"workload": DEFAULTS.workload} | CLEARED | plan_fields(trace)))
+
+
+def _read(uploaded, columns: dict[str, str]) -> Trace:
+    """The trace, read once for each file and choice of columns; the last one is kept for this session."""
+    wanted = (uploaded.file_id, tuple(columns.items()))
+    known, trace = st.session_state.get("trace_read", (None, None))
+    if known != wanted:
+        bar = st.progress(0.0, "Reading")
+        try:
+            uploaded.seek(0)
+            trace = read_trace(uploaded, uploaded.name, columns, lambda done, total: _show(bar, done, total))
+        finally:
+            bar.empty()
+        st.session_state["trace_read"] = (wanted, trace)
+    return trace
+
+
+def _show(bar, done: int, total: int) -> None:
+    bar.progress(min(1.0, done / total) if total else 0.0, "Reading")
