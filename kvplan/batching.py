@@ -42,7 +42,8 @@ def static_utilisation(lengths: Lengths, batch):
 
     A batch lasts as long as its longest member. Exact for every law with a quantile function; 1 for equal lengths.
     """
-    return lengths.mean / lengths.expected_max(batch)
+    used = np.minimum(lengths.mean / lengths.expected_max(batch), 1.0)  # equal lengths may miss 1 by rounding
+    return float(used) if np.ndim(used) == 0 else used
 
 
 def exponential_utilisation(batch):

@@ -17,7 +17,7 @@ from kvplan import catalog, verdict
 from kvplan.breakdown import KIND_NAMES
 from kvplan.hf_config import model_from_hf_config
 from kvplan.links import decode_link, encode_link
-from kvplan.plan import Plan, from_text
+from kvplan.plan import DEFAULTS, Plan, from_text
 from kvplan.report import Report, evaluate
 from kvplan.specs import GpuSpec, ModelSpec, describe, shorten
 from kvplan.texts import spec_text
@@ -179,11 +179,13 @@ def _log(options: argparse.Namespace) -> None:
 
 def _log_text(name: str) -> str:
     """The text of a log file; what is no text in it is replaced, not refused."""
+    from kvplan.log_text import decoded
+
     try:
         raw = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
     except OSError as error:
         raise BadInput(f"{shorten(name)} cannot be read, {error.strerror}") from None
-    return raw.decode("utf-8", errors="replace")
+    return decoded(raw)
 
 
 def _log_as_text(found: Comparison) -> str:
@@ -249,7 +251,8 @@ def _trace_fields(options: argparse.Namespace) -> dict[str, str]:
     print(f"kvplan: {trace.name}: {count(trace.prompts.size)} requests, {trace.format}", file=sys.stderr)
     for line in remarks(trace):
         print(f"kvplan: {line}", file=sys.stderr)
-    return {name: str(value) for name, value in plan_fields(trace).items()}
+    untouched = {"workload": DEFAULTS.workload, "arrival_rate": "auto", "arrival_cv": "auto"}
+    return untouched | {name: str(value) for name, value in plan_fields(trace).items()}
 
 
 def _packed_model(path: Path) -> str:

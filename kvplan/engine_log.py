@@ -95,6 +95,8 @@ COUNTS = frozenset({
     "max_num_seqs", "max_num_batched_tokens", "kv_cache_memory_bytes",
 })  # fmt: skip
 """Fields that are no sizes or shares: words, switches and whole numbers."""
+SMALLEST = frozenset({"kv_cache_tokens", "max_concurrency", "num_blocks"})
+"""Fields of which the smallest counts where each rank of vLLM prints its own."""
 
 PROCESS = re.compile(
     r"\((?P<name>(?:Worker|VllmWorker|RayWorker|EngineCore|ApiServer|APIServer)\w*)(?P<rest>[^)]{0,80})\)|"
@@ -138,7 +140,7 @@ def _starts(lines: Iterable[LogLine]) -> list[list[LogLine]]:
             starts.append([])
         starts[-1].append(line)
         seen |= {(stage, role) for stage in _stages(line.text)}
-    return [start for start in starts if any(_engines(line.text) for line in start)] or []
+    return [start for start in starts if any(_engines(line.text) for line in start)]
 
 
 def _begins(text: str, role: str, seen: set[tuple[str, str]]) -> bool:
@@ -226,7 +228,7 @@ def _read(lines: list[LogLine]) -> EngineLog:
     chosen |= ranks.get(limit, {})
     return EngineLog(
         engine=engine,
-        ranks=tuple(_figures(rank, ranks[rank]) for rank in sorted(ranks) if rank != limit),
+        ranks=tuple(_figures(rank, ranks[rank]) for rank in sorted(ranks, key=_rank_order) if rank != limit),
         error=_failure(lines),
         lines={name: (found.line.number, found.line.text.strip()) for name, found in chosen.items()},
         **{name: found.value for name, found in chosen.items()},
@@ -274,7 +276,7 @@ def _decisive(found: list[_Found]) -> _Found:
     strong = [each for each in found if not each.pattern.weak] or found
     if strong[0].pattern.first:
         return strong[0]
-    if found[0].name in ("kv_cache_tokens", "max_concurrency"):
+    if found[0].name in SMALLEST and strong[0].pattern.engine == "vllm":
         return min((each for each in strong if each.batch == strong[-1].batch), key=lambda each: each.value)
     return strong[-1]
 
@@ -293,6 +295,11 @@ def _limiting(ranks: dict[str, dict[str, _Found]]) -> str | None:
     if with_pool:
         return min(with_pool, key=lambda rank: ranks[rank]["available_kv_gib"].value)
     return next(iter(ranks), None)
+
+
+def _rank_order(rank: str) -> tuple[list[int], str]:
+    """TP2 before TP10."""
+    return [int(number) for number in DIGITS.findall(rank)], rank
 
 
 def _figures(rank: str, found: dict[str, _Found]) -> RankFigures:

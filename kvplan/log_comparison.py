@@ -14,7 +14,8 @@ from typing import NamedTuple
 from kvplan import catalog
 from kvplan.engine_facts import scheduler_defaults
 from kvplan.engine_log import EngineLog
-from kvplan.plan import DEFAULTS, FROM_GPU, FROM_MODEL, Plan, from_text
+from kvplan.log_text import MAX_MIB
+from kvplan.plan import DEFAULTS, FROM_GPU, FROM_MODEL, MAX_BYTES, Plan, from_text
 from kvplan.report import Report, evaluate
 from kvplan.specs import GpuSpec, ModelSpec, shorten
 from kvplan.units import GIB, count, whole_bytes
@@ -43,7 +44,7 @@ QUANTISED = {
 }
 """How names of checkpoints and of quantisations say how wide the weights are."""
 HUB_CACHE = re.compile(r"models--([^/]{1,200})/snapshots/")
-GGUF_ENDING = re.compile(r"(?:[-.](?:i?q\d\w{0,10}|b?f16|f32))?\.gguf$", re.IGNORECASE)
+GGUF_ENDING = re.compile(r"(?:[-.](?:i?q\d\w{0,10}|b?f16|f32))?\.gguf$|[-_ ]gguf$", re.IGNORECASE)
 """What stands around a model's name in paths."""
 
 
@@ -106,7 +107,9 @@ def compare(
     known = base is not None or model is not None or _preset(log.model) is not None or {"model", "spec"} & set(changes)
     report = evaluate(plan, model) if known and log.engine else None
     served = report is not None and report.setting is not None
-    own = evaluate(_with_pool(plan, log), model) if served and log.pool_gib is not None else None
+    refused = report.engine.refused if served else None
+    has_pool = log.pool_gib is not None and whole_bytes(log.pool_gib) <= MAX_BYTES
+    own = evaluate(_with_pool(plan, log), model) if served and has_pool and not refused else None
     calibrated, unusable_sizes = calibrated_plan(log, plan)
     return Comparison(
         log=log,
@@ -115,7 +118,12 @@ def compare(
         report=report if served else None,
         rows=tuple(_rows(log, report if served else None, own)),
         reasons=tuple(_reasons(log, plan, report, own, model)) if served else tuple(_reasons_of_log(log)),
-        missing=(*_missing(log, plan, served, base, changes), *unusable, *unusable_sizes),
+        missing=(
+            *([f"no prediction of tokens and blocks: {refused}"] if refused else []),
+            *_missing(log, plan, served, base, changes),
+            *unusable,
+            *unusable_sizes,
+        ),
     )
 
 
@@ -183,6 +191,7 @@ def stated_plan(log: EngineLog, base: Plan = DEFAULTS) -> tuple[Plan, list[str]]
         "block_size": _block_size(log),
     }
     reset = {*PREDICTED, *(FROM_MODEL if preset else ()), *(FROM_GPU if gpu else ())}
+    reset |= set() if log.weights_gib is None else {"weights_gib"}
     reset |= set() if log.engine == "sglang" else {"mem_fraction_static"}
     reset |= set() if log.engine == "vllm" else {"gpu_memory_utilization", "engine_version"}
     reset |= {name for name, value in stated.items() if value is not None}
@@ -236,7 +245,7 @@ def _repository(name: str) -> str:
     """
     if cached := HUB_CACHE.search(name):
         return cached[1].replace("--", "/", 1)
-    return GGUF_ENDING.sub("", name.rstrip("/"))
+    return GGUF_ENDING.sub("", name.rstrip("/")).replace(" ", "-")
 
 
 def _without_width(name: str) -> tuple[str, str | None]:
@@ -286,7 +295,8 @@ def _with_pool(plan: Plan, log: EngineLog, shift_gib: float = 0.0) -> Plan:
 def _rows(log: EngineLog, report: Report | None, own: Report | None) -> Iterator[Row]:
     """Every figure of the log that a prediction stands beside, and those it has alone."""
     memory = report.memory if report else None
-    engine, of_pool = (report.engine if report else None), (own.engine if own else None)
+    engine = report.engine if report and not report.engine.refused else None
+    of_pool = own.engine if own else None
     gib: dict[str, tuple[str, Callable]] = {
         "weights_gib": ("Weights", lambda: memory.weight_bytes),
         "activation_gib": ("Activation peak", lambda: memory.activation_bytes),
@@ -350,6 +360,9 @@ def _reasons_of_log(log: EngineLog) -> Iterator[Reason]:
             "per rank",
             "every size in the log is of one rank; tokens are of the whole, as each rank holds a share of every token",
         )
+    if log.engine == "llama.cpp":
+        sentence = "llama.cpp sizes its cache by the context it is given (n_ctx), not by the memory that is left"
+        yield Reason("KV cache tokens", "given context", sentence)
     if log.engine == "sglang":
         yield Reason("Keys", "GB are GiB", "SGLang divides by 2^30 and writes GB: its sizes are GiB")
     if _is_older_line(log):
@@ -413,7 +426,12 @@ def _part_reasons(log: EngineLog, plan: Plan, report: Report) -> Iterator[Reason
     weights = memory.weight_bytes / GIB
     if log.weights_gib is not None and abs(log.weights_gib - weights) > max(SAME_PART_GIB, 0.015 * weights):
         times = log.weights_gib / weights if weights else 0
-        if plan.tp > 1 and abs(times - plan.tp) < 0.05 * plan.tp:
+        if (log.dp or 1) > 1 and report.setting.model.num_experts:
+            sentence = (
+                f"with {log.dp} engines side by side experts may be spread over all; the prediction is of one alone"
+            )
+            yield Reason("Weights", "data parallel", sentence)
+        elif plan.tp > 1 and abs(times - plan.tp) < 0.05 * plan.tp:
             sentence = "the log gives the weights of all ranks, the prediction those of one"
             yield Reason("Weights", "total for one rank", sentence)
         elif log.weights_gib > weights:
@@ -480,7 +498,10 @@ def _token_reasons(log: EngineLog, plan: Plan, own: Report, model: ModelSpec | N
                 f"blocks ÷ groups × block, as vLLM printed until spring 2026 and other engines do; the same pool holds "
                 f"{count(engine.kv_cache_tokens)} tokens by concurrency × length",
             )
-        elif SMALLEST_RANK * engine.kv_cache_tokens < tokens < engine.kv_cache_tokens and plan.tp * plan.pp > 1:
+        elif (
+            SMALLEST_RANK * engine.kv_cache_tokens < tokens < engine.kv_cache_tokens
+            and len(log.ranks) + 1 < plan.tp * plan.pp
+        ):
             needed = log.pool_gib * tokens / engine.kv_cache_tokens
             yield Reason(
                 "KV cache tokens",
@@ -517,6 +538,10 @@ def _missing(log: EngineLog, plan: Plan, served: bool, base: Plan | None, change
     if log.engine is None:
         yield "nothing of a start-up was found: paste the lines from the start to 'Maximum concurrency' or the error"
         return
+    if log.cut:
+        yield f"the beginning: of a text over {MAX_MIB} MiB only the end is read"
+    if (log.dp or 1) > 1:
+        yield f"dp: {log.dp} engines side by side, of which a plan has one; figures are those of the smallest"
     if _preset(log.model) is None and not {"model", "spec"} & set(changes):
         name = f" named {shorten(log.model)!r}" if log.model else ""
         taken = f"{plan.model} is taken" if served else "set model, or spec from its config.json"

@@ -5,6 +5,7 @@ Nothing is judged here. A line keeps the number it has in the text, so that a fi
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 from collections.abc import Iterator
@@ -55,6 +56,13 @@ def log_lines(text: str) -> list[LogLine]:
     return _rejoined(found)
 
 
+def decoded(raw: bytes) -> str:
+    """The text of a file: UTF-16 where it begins with its mark, as shells of Windows write it, else UTF-8 with what is
+    none replaced."""
+    is_utf_16 = raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return raw.decode("utf-16" if is_utf_16 else "utf-8", errors="replace")
+
+
 def is_cut(text: str) -> bool:
     """Whether a text is longer than what is read of it."""
     return len(text) > MAX_BYTES
@@ -64,7 +72,8 @@ def _unwrapped_json(text: str, first: int) -> Iterator[tuple[int, str]]:
     """Every line with its number and without its wrapper; an export that is one JSON document gives a line for each of
     its messages."""
     stripped = text.lstrip("\ufeff \t\r\n")
-    whole = _parsed(stripped) if stripped[:1] in ("[", "{") and "\n{" not in stripped else None
+    is_document = stripped[:1] in ("[", "{") and "\n" in stripped.rstrip() and "\n{" not in stripped
+    whole = _parsed(stripped) if is_document else None
     raw = list(_messages(whole)) if isinstance(whole, (list, dict)) else LINE_END.split(text)
     for number, line in enumerate(raw, start=first):
         yield from ((number, _plain(part)) for part in LINE_END.split(_message(line)))
@@ -75,13 +84,13 @@ def _message(line: str) -> str:
     if not line.lstrip().startswith("{"):
         return line
     found = _parsed(line.strip())
-    messages = list(_messages(found)) if isinstance(found, dict) else []
+    messages = list(_messages(found, texts=False)) if isinstance(found, dict) else []
     return messages[0].rstrip("\r\n") if messages else line
 
 
-def _messages(found) -> Iterator[str]:
-    """The messages of a JSON document in their order: of each object that has one, and the texts of lists (a notebook
-    keeps its output so); to a modest depth."""
+def _messages(found, texts: bool = True) -> Iterator[str]:
+    """The messages of a JSON document in their order: of each object that has one, and with `texts` those of lists (a
+    notebook keeps its output so); to a modest depth."""
     waiting = [(found, 0)]
     while waiting:
         value, depth = waiting.pop()
@@ -94,7 +103,8 @@ def _messages(found) -> Iterator[str]:
         elif depth < DEEPEST and isinstance(value, dict):
             waiting += [(item, depth + 1) for item in reversed(value.values()) if isinstance(item, (dict, list))]
         elif depth < DEEPEST and isinstance(value, list):
-            waiting += [(item, depth + 1) for item in reversed(value) if isinstance(item, (dict, list, str))]
+            kinds = (dict, list, str) if texts else (dict, list)
+            waiting += [(item, depth + 1) for item in reversed(value) if isinstance(item, kinds)]
 
 
 def _message_of(value: dict) -> str | None:

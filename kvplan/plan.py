@@ -57,7 +57,8 @@ MemoryGib = Annotated[float, Field(ge=2**-30, le=MAX_GIB), Number]
 Bytes = Annotated[int, Field(ge=0, le=MAX_BYTES), Number]
 MeanTokens = Annotated[float, Field(ge=1, le=2**24), Number]
 UNTAGGED_BUILD = "0.1.dev"
-Rate = Annotated[float, Field(ge=0, le=2**24), Number]
+MAX_RATE = 2**24
+Rate = Annotated[float, Field(ge=0, le=MAX_RATE), Number]
 Seconds = Annotated[float, Field(ge=1e-6, le=3600), Number]
 VERSION_PATTERN = r"^v?(\d{1,4})\.(\d{1,4})([.\w+-]{0,40})$"
 EngineVersion = Annotated[str, Field(pattern=VERSION_PATTERN)]

@@ -12,6 +12,8 @@ from pydantic import ValidationError
 
 from kvplan.specs import SOURCED, LayerGroup, ModelSpec, Source, problem_lines, runs, shorten
 
+MAX_REQUESTS = 2**24
+"""Requests of one row, as a workload may have them."""
 MAX_TEXT, MAX_INFLATED, MAX_LAYERS = 4_096, 65_536, 4_096
 RUN = re.compile(r"(full|sliding|chunked)([0-9]+)?:([0-9]+)x([0-9]+)x([0-9]+)(?:/([0-9]+))?")
 PART = re.compile(r"\(([^()]*)\)\*([0-9]{1,6})|([^(),]+)")
@@ -79,8 +81,11 @@ def table_from_text(text: str) -> tuple[tuple[int, float, float], ...]:
         raise ValueError("table: must hold between 1 and 2,000 rows")
     for row in data:
         whole = isinstance(row, list) and len(row) == 3 and all(type(value) is int for value in row)
-        if not whole or row[0] < 1 or row[1] < 1 or row[2] < 0 or max(row) > 2**31:
-            raise ValueError(f"table: a row is requests, output and prompt as whole numbers, got {shorten(repr(row))}")
+        if not whole or row[0] < 1 or row[1] < 1 or row[2] < 0 or max(row) > 2**31 or row[0] > MAX_REQUESTS:
+            raise ValueError(
+                f"table: a row is requests (up to {MAX_REQUESTS:,}), output and prompt as whole numbers, got "
+                f"{shorten(repr(row))}"
+            )
     return tuple((requests, float(output), float(prompt)) for requests, output, prompt in data)
 
 

@@ -34,7 +34,15 @@ DTYPES = {
     "int8_per_token_head": Dtype(8, scale_bytes=4),
 }
 
-DTYPE_SPELLINGS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "fp8_e4m3": "fp8", "fp8_ds_mla": "fp8"}
+DTYPE_SPELLINGS = {
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "float32": "fp32",
+    "fp8_e4m3": "fp8",
+    "fp8_ds_mla": "fp8",
+    "f16": "fp16",
+    "f32": "fp32",
+}
 
 
 def ceil_div(a, b):

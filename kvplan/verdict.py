@@ -83,9 +83,12 @@ def backlog(found: Backlog) -> str:
         f"{found.wall_s(run):,.1f} s and {found.requests_per_s(run):,.1f} requests/s"
         for run in (found.static, found.continuous)
     ]
+    slots = "1 slot" if found.slots == 1 else f"{count(found.slots)} slots"
+    if found.lengths.size <= found.slots:
+        return f"{count(found.lengths.size)} requests on {slots}: all run at once, so both take as long as the longest"
     shown = f", of which {MOST_SLOTS} are shown" if found.slots > MOST_SLOTS else ""
     return (
-        f"{count(found.lengths.size)} requests on {count(found.slots)} slots{shown}, the same order in both. At "
+        f"{count(found.lengths.size)} requests on {slots}{shown}, the same order in both. At "
         f"{1000 * found.step_s:g} ms a step: {runs[0]} against {runs[1]}, {found.gain:.2f} times. The backlog drains; "
         "while requests keep coming, continuous batching tends to 100%"
     )

@@ -116,3 +116,9 @@ def test_of_many_slots_the_first_are_shown():
 def test_the_miss_of_the_exponential_model_is_named(fields, said):
     report = evaluate(Plan(**fields))
     assert said in verdict.exponential_miss(report, curves.utilisation(report).batches)
+
+
+def test_a_backlog_that_fits_into_one_batch_says_that_nothing_waits():
+    crowded = verdict.backlog(backlog(evaluate(Plan(workload="seeded-200", batch=256))))
+    assert crowded == "200 requests on 256 slots: all run at once, so both take as long as the longest"
+    assert "12 requests on 1 slot, " in verdict.backlog(backlog(evaluate(Plan(batch=1))))

@@ -89,7 +89,8 @@ def open_page(server, browser):
 
 def go(page: Page, url: str) -> None:
     page.goto(url)
-    page.wait_for_selector("[data-testid=stMetricValue], [data-testid=stMain] h2", timeout=60_000)
+    has_metrics = not any(path in url for path in PAGES_OF_TEXT)
+    page.wait_for_selector("[data-testid=stMetricValue]" if has_metrics else "[data-testid=stMain] h2", timeout=60_000)
     settle(page)
 
 
@@ -128,7 +129,8 @@ def expect_answer(page: Page, plan: Plan) -> None:
 
 
 def chart_label(page: Page) -> str:
-    """The bold label of the plan's dot."""
+    """The bold label of the plan's dot, once the chart is drawn."""
+    page.wait_for_selector(".st-key-ceiling_chart .annotation-text")
     labels = page.locator(".st-key-ceiling_chart .annotation-text").all_text_contents()
     return next(label for label in labels if re.fullmatch(r"[\d,]+ at .+", label))
 

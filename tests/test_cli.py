@@ -178,6 +178,15 @@ def test_a_trace_gives_the_plan_its_lengths_and_traffic(trace_file):
     assert all(line.startswith("kvplan: ") for line in run.stderr.splitlines())
 
 
+def test_a_trace_replaces_the_lengths_and_the_traffic_of_a_link(tmp_path):
+    (tmp_path / "no-times.csv").write_text("prompt,output\n1,2\n")
+    link = "?workload=azure-code&arrival_rate=9&arrival_cv=3&tp=2"
+    run = called("report", "--json", "--link", link, "--trace", str(tmp_path / "no-times.csv"))
+    plan = json.loads(run.stdout)["plan"]
+    assert (plan["tp"], plan["arrival_rate"], plan["arrival_cv"]) == (2, None, None)
+    assert plan["workload"] == Plan().workload
+
+
 def test_the_link_of_a_trace_opens_without_the_file(trace_file):
     link = called("link", "--trace", trace_file, *MAPPING).stdout.strip()
     plan, notes = decode_link(link)

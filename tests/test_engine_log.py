@@ -936,3 +936,18 @@ def test_no_pattern_repeats_without_end_what_repeats_inside(pattern):
     assert nested == []
     assert pattern.expression.groups == len(pattern.fields)
     assert set(pattern.fields) <= vars(EngineLog()).keys()
+
+
+def test_the_smallest_number_of_blocks_counts_and_ranks_stand_in_order():
+    lines = [f"(Worker_TP{rank} pid=4{rank}) # GPU blocks: {blocks}" for rank, blocks in ((1, 100), (0, 200))]
+    assert parse_engine_log("\n".join(lines)).num_blocks == 100
+    lines = [f"(Worker_TP{rank} pid=4{rank}) Available KV cache memory: {9 - rank / 10} GiB" for rank in range(12)]
+    log = parse_engine_log("\n".join(lines))
+    assert [rank.rank for rank in log.ranks] == [f"TP{rank}" for rank in range(11)]
+
+
+def test_a_list_of_words_in_a_json_line_hides_no_message():
+    line = {"tags": ["prod", "gpu"], "event": {"message": "INFO GPU KV cache size: 272,784 tokens"}}
+    for times in (1, 2):
+        log = parse_engine_log("\n".join([json.dumps(line)] * times))
+        assert (log.kv_cache_tokens, log.lines["kv_cache_tokens"][0]) == (272_784, 1)

@@ -13,6 +13,7 @@ from test_engine_log import READ, beside_logs, damaged, rebuilt
 
 from kvplan import Plan, accuracy, decode_link, encode_link, evaluate, parse_engine_log
 from kvplan.log_comparison import SCHEMA, compare, figure_text, read_lines, table, to_dict
+from kvplan.log_text import decoded
 from kvplan.units import GIB, whole_bytes
 
 ROOT = Path(__file__).parents[1]
@@ -537,3 +538,62 @@ def test_bad_input_is_one_line_and_exit_code_2(arguments, named):
     (line,) = run.stderr.decode().splitlines()
     assert line.startswith("kvplan: ")
     assert named in line
+
+
+# What a prediction cannot say
+
+
+def test_a_plan_that_cannot_run_is_named_and_predicts_no_tokens():
+    found = found_in(started(pool(34.4), tokens(272_784), tp=2), {"dcp": "4", "model": "qwen3-32b"})
+    assert any(line.startswith("no prediction of tokens and blocks: dcp: must divide tp 2") for line in found.missing)
+    rows = {row.figure: row for row in found.rows}
+    assert (rows["KV cache tokens"].predicted, rows["KV cache tokens"].from_own_pool) == (None, None)
+
+
+def test_engines_side_by_side_are_said_to_be_compared_one_by_one():
+    text = started(weights(90.5), pool(30.0), model="deepseek-ai/DeepSeek-V3", arguments=", 'data_parallel_size': 8")
+    found = found_in(text, {"gpu": "h200"})
+    assert "data parallel" in names(found)
+    assert any(line.startswith("dp: 8 engines side by side") for line in found.missing)
+
+
+def test_a_pool_no_device_has_is_compared_with_nothing():
+    found = found_in(started(pool(999_999_999_999_999_999), tokens(100)))
+    assert all(row.from_own_pool is None for row in found.rows)
+
+
+def test_without_a_known_model_measured_weights_change_no_prediction_either():
+    log = parse_engine_log("\n".join((weights(20.0), pool(30.0), tokens(100_000))))
+    first = compare(log, base=Plan())
+    assert compare(log, base=first.calibrated).rows == first.rows
+
+
+def test_ranks_that_are_all_known_leave_no_other_to_blame():
+    lines = [f"(Worker_TP{rank} pid=4{rank}) {pool(gib)}" for rank, gib in enumerate((35.4, 34.4))]
+    found = found_in(started(*lines, tokens(200_000), model="Qwen/Qwen3-32B", tp=2), H100)
+    assert [reason.figure for reason in found.reasons if reason.name == "smallest rank"] == ["KV pool"]
+
+
+def test_a_cut_text_says_so():
+    text = "x" * (6 * 2**20) + "\n" + started(pool(30.0))
+    assert any(line.startswith("the beginning: ") for line in found_in(text).missing)
+
+
+@pytest.mark.parametrize("name", ["Meta Llama 3.1 8B Instruct", "Qwen3 8B", "Qwen/Qwen3-8B-GGUF"])
+def test_names_as_gguf_files_have_them_are_presets(name):
+    lines = (
+        f"llama_model_loader: - kv   2:                               general.name str              = {name}",
+        "llama_context: n_ctx         = 8192",
+        "llama_kv_cache: size = 1024.00 MiB (  8192 cells,  32 layers,  1/1 seqs), K (f16): 512.00 MiB, "
+        "V (f16): 512.00 MiB",
+    )
+    found = compare(parse_engine_log("\n".join(lines)))
+    assert found.plan.model in ("llama-3.1-8b", "qwen3-8b")
+    assert found.plan.kv_dtype == "fp16"
+    assert "given context" in names(found)
+
+
+def test_utf_16_of_a_windows_shell_is_read():
+    raw = started(pool(30.0)).replace("\n", "\r\n").encode("utf-16")
+    assert parse_engine_log(decoded(raw)).available_kv_gib == 30.0
+    assert decoded("grün".encode()) == "grün"

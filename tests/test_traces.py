@@ -16,7 +16,7 @@ from kvplan.catalog import resolve
 from kvplan.lengths import from_samples, from_table, mean_prompt, resident_mean
 from kvplan.texts import table_from_text
 from kvplan.trace_formats import GROUPED, Refused, Unusable, lines_of, plain_name, token_count
-from kvplan.traces import Trace, plan_fields, read_trace
+from kvplan.traces import Trace, plan_fields, read_trace, remarks
 
 PUBLISHED = {
     "AzureLLMInferenceTrace_code.csv": "azure_2023_code",
@@ -796,6 +796,18 @@ def test_a_plan_carries_any_requests_with_their_number_and_means(rows):
     assert sum(requests for requests, _, _ in carried) == len(rows)
     assert table.mean == pytest.approx(trace.outputs.mean(), abs=0.5)
     assert mean_prompt(table) == pytest.approx(trace.prompts.mean(), abs=0.5)
+
+
+def test_a_rate_no_plan_can_have_is_left_out():
+    trace = read("time_ns,prompt,output\n1,10,10\n2,10,10\n3,10,10\n")
+    assert trace.arrival_rate == pytest.approx(1e9)
+    assert set(plan_fields(trace)) == {"table", "arrival_cv"}
+    assert Plan(**plan_fields(trace)).arrival_rate is None
+
+
+def test_times_without_a_span_are_told_from_no_times():
+    assert "no times" in remarks(read("prompt,output\n1,1\n2,2\n"))
+    assert "no rate, all requests came at once" in remarks(read("time,prompt,output\n5,1,1\n5,2,2\n"))
 
 
 # Anything at all

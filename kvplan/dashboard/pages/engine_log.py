@@ -8,7 +8,7 @@ from kvplan.dashboard import frame, share
 from kvplan.dashboard.sidebar import open_plan
 from kvplan.dashboard.text import escape, escape_sentence
 from kvplan.engine_log import parse_engine_log
-from kvplan.log_text import MAX_BYTES, MAX_MIB
+from kvplan.log_text import MAX_BYTES, MAX_MIB, decoded
 
 frame.link_notes()
 st.header("Paste your engine's log", anchor=False)
@@ -22,10 +22,12 @@ with upload:
 with paste:
     pasted = st.text_area("Start-up log", height=160, key="log_text", max_chars=MAX_BYTES, placeholder="Paste it here")
 
-text = uploaded.getvalue().decode("utf-8", errors="replace") if uploaded else pasted
+text = decoded(uploaded.getvalue()) if uploaded else pasted
 if text.strip():
     found = log_comparison.compare(parse_engine_log(text), base=frame.current_report().plan)
     st.subheader(escape_sentence(verdict.engine_log(found)), anchor=False)
+    if found.log.starts > 1:
+        st.caption(f"The last of {found.log.starts} starts in the text.")
     if found.log.error:
         st.error(f"This start failed: {escape(found.log.error)}", icon=":material/error:")
     if found.rows:
