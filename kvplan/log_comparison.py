@@ -102,8 +102,9 @@ def compare(
     plan, dropped = from_text(changes, stated)
     if dropped:
         raise ValueError("; ".join(f"{name}: {why}" for name, why in dropped.items()))
-    for name in PRESET_FIELDS & changes.keys():
-        catalog.load_preset(changes[name], name)
+    for name in sorted(PRESET_FIELDS & changes.keys()):
+        if (name, changes[name]) != ("workload", "auto"):
+            catalog.load_preset(changes[name], name)
     known = base is not None or model is not None or _preset(log.model) is not None or {"model", "spec"} & set(changes)
     report = evaluate(plan, model) if known and log.engine else None
     served = report is not None and report.setting is not None

@@ -373,6 +373,10 @@ def test_a_value_no_plan_can_have_is_named_with_its_rule(text, changes, said):
     assert "\n" not in str(raised.value)
 
 
+def test_lengths_of_a_family_may_be_set():
+    assert found_in(PLAIN, {"workload": "auto", "output_mean": "100"}).plan.workload == "auto"
+
+
 def test_all_bad_values_are_named_at_once():
     with pytest.raises(ValueError, match=r"colour: .*; .*tp: "):
         found_in(PLAIN, {"tp": "0", "colour": "red"})
