@@ -14,10 +14,10 @@ from functools import lru_cache
 from pydantic import model_validator
 
 from kvplan.catalog import presets_dir
-from kvplan.plan import Plan
+from kvplan.plan import Plan, with_pool
 from kvplan.report import EngineReport, evaluate
 from kvplan.specs import Frozen
-from kvplan.units import GIB, count, whole_bytes
+from kvplan.units import GIB, figure
 
 ROUNDING_GIB = 0.005
 """Logs print a pool to two decimals of a GiB."""
@@ -123,7 +123,7 @@ def pool_errors() -> tuple[PoolError, ...]:
 @lru_cache(maxsize=1)
 def figures() -> tuple[Figure, ...]:
     """Every posted figure that should follow from its posted pool."""
-    return tuple(figure for start in starts() for figure in figures_of(start))
+    return tuple(found for start in starts() for found in figures_of(start))
 
 
 def summary(errors: Iterable[PoolError]) -> Summary:
@@ -167,7 +167,7 @@ def figure_table() -> list[dict]:
         {
             "Start-up": found.start.model,
             "Figure": found.name,
-            "Posted": _number(found.posted),
+            "Posted": figure(found.posted),
             "From the posted pool": _span(found),
             "Agrees": "yes" if found.agrees else "no",
             "Why not": "" if found.agrees else found.start.layout_note,
@@ -179,26 +179,28 @@ def figure_table() -> list[dict]:
 
 def weight_table() -> list[dict]:
     """Weights as posted by an engine beside those that kvplan counts, per device, where they differ by 1 % or more."""
-    rows = []
-    for start in starts():
-        if start.posted.weights_gib is None or start.plan.weights_gib is not None:
-            continue
-        counted = evaluate(start.plan).memory.weight_bytes / GIB
-        if abs(counted - start.posted.weights_gib) >= 0.01 * counted:
-            rows.append(
-                {
-                    "Start-up": start.model,
-                    "Posted, GiB": start.posted.weights_gib,
-                    "Counted, GiB": round(counted, 2),
-                    "Difference, %": round(100 * (start.posted.weights_gib / counted - 1), 1),
-                }
-            )
-    return rows
+    return [
+        {
+            "Start-up": start.model,
+            "Posted, GiB": start.posted.weights_gib,
+            "Counted, GiB": round(counted, 2),
+            "Difference, %": round(100 * (start.posted.weights_gib / counted - 1), 1),
+        }
+        for start, counted in _counted_weights()
+        if abs(counted - start.posted.weights_gib) >= 0.01 * counted
+    ]
+
+
+@lru_cache(maxsize=1)
+def _counted_weights() -> tuple[tuple[Start, float], ...]:
+    """The start-ups that posted weights which their plan does not give, and what is counted, in GiB of one device."""
+    posted = [start for start in starts() if start.posted.weights_gib is not None and start.plan.weights_gib is None]
+    return tuple((start, evaluate(start.plan).memory.weight_bytes / GIB) for start in posted)
 
 
 def _pool_error(start: Start) -> PoolError:
     memory = evaluate(start.plan).memory
-    predicted = (memory.pool_bytes - memory.shortfall_bytes) / GIB
+    predicted = memory.signed_pool_bytes / GIB
     return PoolError(start, predicted, (predicted - start.posted.pool_gib) * GIB / memory.total_bytes)
 
 
@@ -222,7 +224,7 @@ def figures_of(start: Start) -> list[Figure]:
 
 
 def _engine_with(start: Start, pool_gib: float) -> EngineReport:
-    return evaluate(start.plan.model_copy(update={"kv_cache_memory_bytes": whole_bytes(pool_gib)})).engine
+    return evaluate(with_pool(start.plan, pool_gib)).engine
 
 
 def _engine(start: Start) -> str:
@@ -232,9 +234,5 @@ def _engine(start: Start) -> str:
 
 
 def _span(found: Figure) -> str:
-    ends = [_number(found.least), _number(found.most)]
+    ends = [figure(found.least), figure(found.most)]
     return ends[0] if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
-
-
-def _number(value: float) -> str:
-    return count(value) if isinstance(value, int) else f"{value:,.2f}"

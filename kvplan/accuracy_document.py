@@ -18,12 +18,10 @@ SUPPORT = (
     ),
     (
         "Encoders of images",
-        f"A constant of {startup_facts.ENCODER_GIB} GiB, read from five models at their usual limits. Profiling "
-        f"video or many "
-        "images is not modelled: Qwen2.5-VL 3B on an A100 40GB kept 5.26 GiB by default and 25.05 GiB without video "
-        "(vllm#25631), Qwen2.5-VL 7B doubled its peak with video, InternVL3 78B took 15.7 GiB, Llama 3.2 11B Vision "
-        "36.6 "
-        "GiB. Set activation_gib.",
+        f"A constant of {startup_facts.ENCODER_GIB} GiB, read from five models at their usual limits. Profiling video "
+        "or many images is not modelled: Qwen2.5-VL 3B on an A100 40GB kept 5.26 GiB by default and 25.05 GiB without "
+        "video (vllm#25631), Qwen2.5-VL 7B doubled its peak with video, InternVL3 78B took 15.7 GiB, Llama 3.2 11B "
+        "Vision 36.6 GiB. Set activation_gib.",
     ),
     (
         "LoRA",
@@ -32,9 +30,8 @@ SUPPORT = (
     ),
     (
         "Unified memory, other processes",
-        "Not modelled. On GB10 and Jetson what lies outside PyTorch ran from below 0 to 8.3 GiB from one start to "
-        "the next; "
-        "give the pool in bytes there.",
+        "Not modelled. On GB10 and Jetson what lies outside PyTorch ran from below 0 to 8.3 GiB from one start to the "
+        "next; give the pool in bytes there.",
     ),
     (
         "Draft models, KV connectors",
@@ -62,13 +59,10 @@ def opening() -> str:
     agreeing = sum(figure.agrees for figure in figures)
     return (
         f"On {proven.number} public start-ups of which no constant was read, the pool predicted from scratch misses "
-        f"the "
-        f"posted one by **{percent(proven.median)}** of the device's memory in the median, and by at most 5% in "
+        f"the posted one by **{percent(proven.median)}** of the device's memory in the median, and by at most 5% in "
         f"**{percent(proven.within_near)}** of them. From the posted pool, **{agreeing} of {len(figures)}** posted "
-        f"figures "
-        "(tokens, blocks, concurrency, needed memory, suggested length) follow within their own rounding; the others "
-        "are "
-        "explained one by one."
+        "figures (tokens, blocks, concurrency, needed memory, suggested length) follow within their own rounding; the "
+        "others are explained one by one."
     )
 
 
@@ -129,17 +123,13 @@ def document() -> str:
         "Errors are shares of one device's memory: 1% of an H100 is 0.8 GiB. A start-up predicts a pool where its log "
         "states model, device, tp and utilization (or a version with a known default).",
         "## How the pool is estimated",
-        f"Pool = total × utilization − weights − activation peak − non-torch memory − CUDA graphs. Total is what the "
-        f"driver "
-        "reports, weights are counted. The activation peak is "
-        f"{startup_facts.HIDDEN_STATES} × tokens × hidden size × 2 bytes, and above it the larger of sampling (bytes "
-        f"a logit × "
-        f"sequences × vocabulary) and the widest layer ({startup_facts.FORWARD_WIDTHS} × (hidden + intermediate / "
-        f"tp) × tokens "
-        "× 2 bytes); routed experts add their two buffers. Tokens and sequences are the scheduler's limits. Graphs: "
+        "Pool = total × utilization − weights − activation peak − non-torch memory − CUDA graphs. Total is what the "
+        f"driver reports, weights are counted. The activation peak is {startup_facts.HIDDEN_STATES} × tokens × hidden "
+        "size × 2 bytes, and above it the larger of sampling (bytes a logit × sequences × vocabulary) and the widest "
+        f"layer ({startup_facts.FORWARD_WIDTHS} × (hidden + intermediate / tp) × tokens × 2 bytes); routed experts add "
+        "their two buffers. Tokens and sequences are the scheduler's limits. Graphs: "
         f"{startup_facts.GRAPH_BASE_GIB} GiB, {startup_facts.GRAPH_LAYER_GIB} GiB a layer at all "
-        f"{startup_facts.ALL_GRAPHS} sizes, and "
-        f"{startup_facts.GRAPH_EXPERTS_GIB} GiB with experts.",
+        f"{startup_facts.ALL_GRAPHS} sizes, and {startup_facts.GRAPH_EXPERTS_GIB} GiB with experts.",
         _table(constants_table()),
         "SGLang: pool = (total − non-torch memory) × `mem_fraction_static` − weights; activations and graphs live in "
         "the rest.",
@@ -147,8 +137,7 @@ def document() -> str:
         _table(support_table()),
         "## Pools: predicted from scratch, beside posted",
         f"The largest misses first. The band shown in the app, ± {percent(startup_facts.POOL_BAND)} of the device, "
-        f"holds nine in "
-        "ten of them.",
+        "holds nine in ten of them.",
         _table(accuracy.pool_table()),
         "## Figures that should follow from the posted pool",
         f"Blocks and tokens by the rules of {ENGINE_VERSION}, at both ends of the pool's rounding; for engines before "
@@ -156,8 +145,7 @@ def document() -> str:
         _table(accuracy.figure_table()),
         "## Weights as loaded",
         "Start-ups whose weights differ by 1% or more from what is counted for their plan, per device: encoders that "
-        "a count "
-        "leaves out, padding of kernels, embeddings that one stage of a pipeline holds, draft models.",
+        "a count leaves out, padding of kernels, embeddings that one stage of a pipeline holds, draft models.",
         _table(accuracy.weight_table()),
         "## Parameters: counted and published",
         "Where a published count is another than that of the text model, and why.",

@@ -12,7 +12,7 @@ import numpy as np
 
 from kvplan import batching
 from kvplan.batching import Drain
-from kvplan.catalog import STEP_S, Setting
+from kvplan.catalog import Setting
 from kvplan.report import Report
 from kvplan.units import ceil_div
 
@@ -57,7 +57,7 @@ def backlog(report: Report, equal: bool = False) -> Backlog:
     return Backlog(
         lengths=lengths,
         slots=slots,
-        step_s=STEP_S if report.plan.step_s is None else report.plan.step_s,
+        step_s=report.setting.step_s,
         static=batching.drain(lengths, slots, "static"),
         continuous=batching.drain(lengths, slots, "continuous"),
     )

@@ -100,7 +100,11 @@ def _checked(lengths: Sequence[int], slots: int, policy: str) -> np.ndarray:
 
 
 def _drain_static(steps: np.ndarray, slots: int) -> int:
-    return int(np.maximum.reduceat(steps, np.arange(0, steps.size, slots)).sum())
+    return int(_longest_of_batches(steps, slots).sum())
+
+
+def _longest_of_batches(steps: np.ndarray, slots: int) -> np.ndarray:
+    return np.maximum.reduceat(steps, np.arange(0, steps.size, slots))
 
 
 def _drain_continuous(steps: np.ndarray, slots: int) -> int:
@@ -112,9 +116,7 @@ def _drain_continuous(steps: np.ndarray, slots: int) -> int:
 
 
 def _static_schedule(steps: np.ndarray, slots: int) -> Schedule:
-    first = np.arange(0, steps.size, slots)
-    longest = np.maximum.reduceat(steps, first)
-    begin = np.concatenate([[0], np.cumsum(longest)])
+    begin = np.concatenate([[0], np.cumsum(_longest_of_batches(steps, slots))])
     batch = np.arange(steps.size) // slots
     starts = begin[batch]
     return Schedule(np.arange(steps.size) % slots, starts, starts + steps, begin[batch + 1])

@@ -27,7 +27,7 @@ from kvplan.engine_facts import (
     scheduler_defaults,
 )
 from kvplan.lengths import Lengths
-from kvplan.overrides import layer_total, weight_bytes, with_groups, with_overrides
+from kvplan.overrides import layer_total, loads_all, weight_bytes, with_groups, with_overrides
 from kvplan.plan import DEFAULTS, Plan, ReadyPlan
 from kvplan.specs import (
     ATTENTION_KINDS,
@@ -42,6 +42,7 @@ from kvplan.specs import (
 from kvplan.startup import Startup
 from kvplan.texts import groups_from_text, spec_from_text, table_from_text
 from kvplan.units import GIB, ceil_div, whole_bytes
+from kvplan.weights import is_quantised
 
 Kind = Literal["model", "gpu", "workload", "plan"]
 SPECS = {"model": ModelSpec, "gpu": GpuSpec, "workload": WorkloadSpec, "plan": ReadyPlan}
@@ -78,9 +79,9 @@ class Setting:
 
     `lengths` are the workload's. Dtypes are names of `units.DTYPES`; `model_cache_dtype` is the model's own, in two
     bytes. `scheduled_seqs` and `default_batched_tokens` are the scheduler's defaults before each caps the other;
-    `speculative_tokens` those a method drafts. `requests` is how many the lengths were observed of, `arrival_rate` in
-    requests a second and `arrival_cv` the variation of the gaps; None where nothing says. `notes` say what was ignored
-    or is unusual; `sources` says where each number came from.
+    `speculative_tokens` those a method drafts, `step_s` the seconds of a decode step. `requests` is how many the
+    lengths were observed of, `arrival_rate` in requests a second and `arrival_cv` the variation of the gaps; None where
+    nothing says. `notes` say what was ignored or is unusual; `sources` says where each number came from.
     """
 
     plan: Plan
@@ -101,6 +102,7 @@ class Setting:
     default_batched_tokens: int
     async_scheduling: bool
     speculative_tokens: int
+    step_s: float
     requests: int | None = None
     arrival_rate: float | None = None
     arrival_cv: float | None = None
@@ -217,6 +219,7 @@ def resolve(plan: Plan, model: ModelSpec | None = None) -> Setting:
         default_batched_tokens=defaults.max_num_batched_tokens,
         async_scheduling=plan.async_scheduling and plan.spec_method not in ("ngram", "suffix"),
         speculative_tokens=plan.spec_tokens if plan.spec_method else 0,
+        step_s=_given(plan.step_s, STEP_S),
         requests=_observed_requests(workload),
         arrival_rate=_given(plan.arrival_rate, workload and workload.arrival_rate),
         arrival_cv=_given(plan.arrival_cv, workload and workload.arrival_cv),
@@ -258,7 +261,7 @@ def concrete(setting: Setting) -> dict:
         "max_num_batched_tokens": setting.max_num_batched_tokens,
         "arrival_rate": setting.arrival_rate,
         "arrival_cv": setting.arrival_cv,
-        "step_s": _given(setting.plan.step_s, STEP_S),
+        "step_s": setting.step_s,
     }
 
 
@@ -417,13 +420,10 @@ def _sources(plan: Plan, model: ModelSpec, gpu: GpuSpec, workload: WorkloadSpec 
     def origin(name: str, given) -> Source:
         return given if getattr(plan, name) is None else own
 
-    parts_given = plan.non_torch_gib is not None and not startup.graphs_are_estimated(plan)
-    workspace_given = plan.workspace_gib is not None or parts_given
-    all_released = plan.spec_method == "mtp" and (model.weight_bytes or 0) > (model.loaded_weight_bytes or 0)
-    held = "loaded_weight_bytes" if model.loaded_weight_bytes and not all_released else "weight_bytes"
+    held = "loaded_weight_bytes" if model.loaded_weight_bytes and not loads_all(plan, model) else "weight_bytes"
     weights = own if plan.weights_gib is not None else model.sources[held]
     if plan.weights_gib is None and plan.weight_dtype is not None:
-        kept = ", embeddings and norms in 16 bits" if plan.weight_dtype in ("fp8", "int8", "int4") else ""
+        kept = ", embeddings and norms in 16 bits" if is_quantised(plan.weight_dtype) else ""
         text = f"parameters at {plan.weight_dtype}{kept}; {model.sources['parameters'].text}"
         weights = Source(text=text, confidence="estimate")
     found = {
@@ -431,7 +431,7 @@ def _sources(plan: Plan, model: ModelSpec, gpu: GpuSpec, workload: WorkloadSpec 
         "weight_bytes": weights,
         "total_bytes": origin("gpu_memory_gib", gpu.sources["total_bytes"]),
         "activation_bytes": origin("activation_gib", ESTIMATE_SOURCE),
-        "workspace_bytes": own if workspace_given else ESTIMATE_SOURCE,
+        "workspace_bytes": ESTIMATE_SOURCE if startup.workspace_is_estimated(plan) else own,
     }
     if plan.kv_cache_memory_bytes is not None:
         found["pool_bytes"] = own

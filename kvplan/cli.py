@@ -17,7 +17,7 @@ from kvplan import catalog, verdict
 from kvplan.breakdown import KIND_NAMES
 from kvplan.hf_config import model_from_hf_config
 from kvplan.links import decode_link, encode_link
-from kvplan.plan import DEFAULTS, Plan, from_text
+from kvplan.plan import Plan, from_text
 from kvplan.report import Report, evaluate
 from kvplan.specs import GpuSpec, ModelSpec, describe, shorten
 from kvplan.texts import spec_text
@@ -229,19 +229,19 @@ def _plan(options: argparse.Namespace) -> Plan:
         for note in notes:
             print(f"kvplan: ignored from the link: {note}", file=sys.stderr)
     model = {} if options.hf_config is None else {"spec": _packed_model(Path(options.hf_config))}
-    plan, dropped = from_text(model | _trace_fields(options) | dict(_assignment(text) for text in options.set), base)
+    plan, dropped = from_text(model | dict(_assignment(text) for text in options.set), _traced(base, options))
     if dropped:
         raise BadInput("; ".join(f"{shorten(name)}: {reason}" for name, reason in dropped.items()))
     return plan
 
 
-def _trace_fields(options: argparse.Namespace) -> dict[str, str]:
-    """What the plan carries of --trace; how the file was read goes to standard error."""
+def _traced(plan: Plan, options: argparse.Namespace) -> Plan:
+    """The plan with what it carries of --trace; how the file was read goes to standard error."""
     if options.trace is None:
         if options.column:
             raise BadInput("--column: names a column of --trace, and none is given")
-        return {}
-    from kvplan.traces import plan_fields, read_trace, remarks
+        return plan
+    from kvplan.traces import read_trace, remarks, with_trace
 
     try:
         columns = dict(_assignment(text, "--column", "ROLE=NAME") for text in options.column)
@@ -251,8 +251,7 @@ def _trace_fields(options: argparse.Namespace) -> dict[str, str]:
     print(f"kvplan: {trace.name}: {count(trace.prompts.size)} requests, {trace.format}", file=sys.stderr)
     for line in remarks(trace):
         print(f"kvplan: {line}", file=sys.stderr)
-    untouched = {"workload": DEFAULTS.workload, "arrival_rate": "auto", "arrival_cv": "auto"}
-    return untouched | {name: str(value) for name, value in plan_fields(trace).items()}
+    return with_trace(plan, trace)
 
 
 def _packed_model(path: Path) -> str:

@@ -1,7 +1,7 @@
 """An engine's start-up log -> the figures it states: vLLM of all versions, SGLang, TensorRT-LLM, llama.cpp, lmdeploy.
 
-The spellings are in `log_patterns`. A log may hold several starts (the last one
-counts, failed or not), several ranks (the one with the smallest pool sets the limit), and anything in between.
+The spellings are in `log_patterns`. A log may hold several starts (the last one counts, failed or not), several ranks
+(the one with the smallest pool sets the limit), and anything in between.
 """
 
 from __future__ import annotations
@@ -132,24 +132,24 @@ def _starts(lines: Iterable[LogLine]) -> list[list[LogLine]]:
     starts: list[list[LogLine]] = []
     seen: set[tuple[str, str]] = set()
     for line in lines:
-        role = _process(line.text).role
-        if _begins(line.text, role, seen):
+        role, stages = _process(line.text).role, set(_stages(line.text))
+        if _begins(stages, role, seen):
             starts.append([])
             seen = set()
         if not starts:
             starts.append([])
         starts[-1].append(line)
-        seen |= {(stage, role) for stage in _stages(line.text)}
+        seen |= {(stage, role) for stage in stages}
     return [start for start in starts if any(_engines(line.text) for line in start)]
 
 
-def _begins(text: str, role: str, seen: set[tuple[str, str]]) -> bool:
-    """Whether a line begins a new start, after what was seen of the one before: (stage, role)."""
-    stages = {stage for stage, _ in seen}
-    ended = bool(stages & {"pool", "failed"})
-    if LOAD.search(text):
-        return "draft" not in stages and (("pool", role) in seen or (not role and "pool" in stages))
-    head = next((name for name, pattern in HEADS.items() if pattern.search(text)), None)
+def _begins(stages: set[str], role: str, seen: set[tuple[str, str]]) -> bool:
+    """Whether a line of these stages begins a new start, after what was seen of the one before: (stage, role)."""
+    past = {stage for stage, _ in seen}
+    ended = bool(past & {"pool", "failed"})
+    if "load" in stages:
+        return "draft" not in past and (("pool", role) in seen or (not role and "pool" in past))
+    head = next((name for name in HEADS if name in stages), None)
     if head is None:
         return False
     if head == "build":
@@ -157,7 +157,7 @@ def _begins(text: str, role: str, seen: set[tuple[str, str]]) -> bool:
     again = (head, role) in seen
     if not again and any(stage == head and _are_siblings(role, other) for stage, other in seen):
         return False
-    return ended or again or (head == "api" and bool(stages - {"api"}))
+    return ended or again or (head == "api" and bool(past - {"api"}))
 
 
 def _are_siblings(role: str, other: str) -> bool:
@@ -166,6 +166,7 @@ def _are_siblings(role: str, other: str) -> bool:
 
 
 def _stages(text: str) -> Iterator[str]:
+    """What a line shows of how far a start is."""
     for name, pattern in HEADS.items():
         if pattern.search(text):
             yield name

@@ -190,15 +190,7 @@ def slots_figure(backlog: Backlog, policy: Policy, last: int, palette: Palette =
     if steps > last:
         write(drawing, f"<b>to {count(steps)} →</b>", last, 0.5, palette.wasted, Side(-1, 1, 4))
     else:
-        drawing.shape(
-            type="line",
-            x0=steps,
-            x1=steps,
-            yref="paper",
-            y0=0,
-            y1=1,
-            line={"color": palette.ink, "width": 1, "dash": "dot"},
-        )
+        vertical(drawing, steps, palette)
         write(drawing, f"<b>all done at {count(steps)}</b>", steps, 0.5, palette.ink, Side(-1, 1, 4))
     return drawing.figure()
 

@@ -35,7 +35,7 @@ def _engine_lines(report: Report) -> list[Line]:
     memory, utilization = report.memory, report.setting.utilization
     usable = memory.total_bytes - memory.left_free_bytes
     if memory.shortfall_bytes:
-        usable = _fixed(report) - memory.shortfall_bytes
+        usable = memory.fixed_bytes - memory.shortfall_bytes
     return [
         Line("Device total", memory.total_bytes, _known(report, "total_bytes")),
         Line(f"Left free at utilization {utilization:g}", usable - memory.total_bytes, "set by utilization"),
@@ -49,7 +49,7 @@ def _engine_lines(report: Report) -> list[Line]:
 def _static_lines(report: Report) -> list[Line]:
     """SGLang: a share of what is free before loading, less the weights; activations and graphs come out of the rest."""
     memory, fraction = report.memory, report.plan.mem_fraction_static
-    non_torch = memory.workspace_bytes if memory.non_torch_bytes is None else memory.non_torch_bytes
+    non_torch = report.setting.startup.outside_bytes
     free = memory.total_bytes - non_torch
     return [
         Line("Device total", memory.total_bytes, _known(report, "total_bytes")),
@@ -82,11 +82,6 @@ def _pool(report: Report) -> Line:
     if not memory.pool_band_bytes:
         return Line("KV pool", memory.pool_bytes, "what is left")
     return Line("KV pool", memory.pool_bytes, f"what is left; estimate, ± {gib(memory.pool_band_bytes)} in nine of ten")
-
-
-def _fixed(report: Report) -> int:
-    memory = report.memory
-    return memory.weight_bytes + memory.activation_bytes + memory.workspace_bytes
 
 
 def _known(report: Report, name: str) -> str:

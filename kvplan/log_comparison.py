@@ -12,20 +12,19 @@ from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 from kvplan import catalog
+from kvplan.accuracy import ROUNDING_GIB
 from kvplan.engine_facts import scheduler_defaults
 from kvplan.engine_log import EngineLog
 from kvplan.log_text import MAX_MIB
-from kvplan.plan import DEFAULTS, FROM_GPU, FROM_MODEL, MAX_BYTES, Plan, from_text
+from kvplan.plan import DEFAULTS, FROM_GPU, FROM_MODEL, MAX_BYTES, Plan, from_text, with_pool
 from kvplan.report import Report, evaluate
 from kvplan.specs import GpuSpec, ModelSpec, shorten
-from kvplan.units import GIB, count, whole_bytes
+from kvplan.units import GIB, count, figure, whole_bytes
 
 SCHEMA = "kvplan.log/1"
 PRESET_FIELDS = {"model", "gpu", "workload"}
 PREDICTED = ("activation_gib", "non_torch_gib", "cuda_graph_gib", "workspace_gib", "kv_cache_memory_bytes")
 """What is held against the log, so never taken from the plan that the log is compared in."""
-ROUNDING_GIB = 0.005
-"""Logs print sizes to two decimals of a GiB."""
 SAME_DEVICE = 0.012
 """Share by which a printed total may differ from a GPU's: drivers report a little more or less."""
 SAME_POOL, SAME_PART_GIB = 0.02, 0.15
@@ -110,7 +109,7 @@ def compare(
     served = report is not None and report.setting is not None
     refused = report.engine.refused if served else None
     has_pool = log.pool_gib is not None and whole_bytes(log.pool_gib) <= MAX_BYTES
-    own = evaluate(_with_pool(plan, log), model) if served and has_pool and not refused else None
+    own = evaluate(with_pool(plan, log.pool_gib), model) if served and has_pool and not refused else None
     calibrated, unusable_sizes = calibrated_plan(log, plan)
     return Comparison(
         log=log,
@@ -165,7 +164,7 @@ def read_lines(log: EngineLog) -> list[dict]:
 
 def figure_text(value: float | int | None) -> str:
     """A figure as it is shown: whole numbers with separators, sizes with two decimals, a dash for none."""
-    return "–" if value is None else count(value) if isinstance(value, int) else f"{value:,.2f}"
+    return "–" if value is None else figure(value)
 
 
 def stated_plan(log: EngineLog, base: Plan = DEFAULTS) -> tuple[Plan, list[str]]:
@@ -289,10 +288,6 @@ def _device(log: EngineLog) -> GpuSpec | None:
     return min(near, key=off, default=None)
 
 
-def _with_pool(plan: Plan, log: EngineLog, shift_gib: float = 0.0) -> Plan:
-    return plan.model_copy(update={"kv_cache_memory_bytes": whole_bytes(max(0.0, log.pool_gib + shift_gib))})
-
-
 def _rows(log: EngineLog, report: Report | None, own: Report | None) -> Iterator[Row]:
     """Every figure of the log that a prediction stands beside, and those it has alone."""
     memory = report.memory if report else None
@@ -303,13 +298,13 @@ def _rows(log: EngineLog, report: Report | None, own: Report | None) -> Iterator
         "activation_gib": ("Activation peak", lambda: memory.activation_bytes),
         "non_torch_gib": ("Non-torch memory", lambda: memory.non_torch_bytes),
         "cuda_graph_estimate_gib": ("CUDA graphs, expected", lambda: memory.cuda_graph_bytes or None),
-        "pool_gib": ("KV pool", lambda: memory.pool_bytes - memory.shortfall_bytes),
+        "pool_gib": ("KV pool", lambda: memory.signed_pool_bytes),
     }
-    for name, (figure, size) in gib.items():
+    for name, (what, size) in gib.items():
         measured = getattr(log, name)
         if measured is not None:
             predicted = None if memory is None else size()  # None too where an engine takes no graphs off its pool
-            yield Row(figure, "GiB/device", measured, None if predicted is None else round(predicted / GIB, 2))
+            yield Row(what, "GiB/device", measured, None if predicted is None else round(predicted / GIB, 2))
     plain = {
         "num_blocks": ("Blocks", "blocks"),
         "kv_cache_tokens": ("KV cache tokens", "tokens"),
@@ -317,13 +312,13 @@ def _rows(log: EngineLog, report: Report | None, own: Report | None) -> Iterator
         "needed_bytes": ("Needed for one request", "GiB/device"),
         "suggested_context": ("Suggested length", "tokens"),
     }
-    for name, (figure, unit) in plain.items():
+    for name, (what, unit) in plain.items():
         measured = log.needed_gib if name == "needed_bytes" else getattr(log, name)
         if measured is not None:
-            yield Row(figure, unit, measured, _plain(engine, name), _plain(of_pool, name))
-    for name, figure in (("k_gib", "Keys"), ("v_gib", "Values"), ("cuda_graph_gib", "CUDA graphs, taken")):
+            yield Row(what, unit, measured, _plain(engine, name), _plain(of_pool, name))
+    for name, what in (("k_gib", "Keys"), ("v_gib", "Values"), ("cuda_graph_gib", "CUDA graphs, taken")):
         if getattr(log, name) is not None:
-            yield Row(figure, "GiB/device", getattr(log, name), None)
+            yield Row(what, "GiB/device", getattr(log, name), None)
 
 
 def _plain(engine, name: str) -> float | int | None:
@@ -401,7 +396,7 @@ def _pool_reasons(log: EngineLog, plan: Plan, report: Report) -> Iterator[Reason
     measured, memory = log.pool_gib, report.memory
     if measured is None:
         return
-    predicted = (memory.pool_bytes - memory.shortfall_bytes) / GIB
+    predicted = memory.signed_pool_bytes / GIB
     if abs(measured - predicted) <= SAME_POOL * memory.total_bytes / GIB or log.kv_cache_memory_bytes is not None:
         return
     if plan.gpu in UNIFIED:
@@ -411,7 +406,7 @@ def _pool_reasons(log: EngineLog, plan: Plan, report: Report) -> Iterator[Reason
             "memory is shared with the system: page cache and other processes count as taken, other ones at each start",
         )
     for factor, what in ((GB_FOR_GIB, "less"), (1 / GB_FOR_GIB, "more")):
-        if abs(measured / predicted - factor) < 0.004 if predicted > 0 else False:
+        if predicted > 0 and abs(measured / predicted - factor) < 0.004:
             yield Reason("KV pool", "GB for GiB", f"7% {what}: a size in GB was taken for GiB, or the other way round")
     if log.cuda_graph_estimate_gib and (memory.cuda_graph_bytes or 0) / GIB < log.cuda_graph_estimate_gib - 1:
         yield Reason(
@@ -481,10 +476,9 @@ def _activation_reason(log: EngineLog, setting, predicted: float) -> Reason:
 
 def _token_reasons(log: EngineLog, plan: Plan, own: Report, model: ModelSpec | None) -> Iterator[Reason]:
     """Why tokens, blocks and concurrency do not follow from the log's own pool, and what they mean where they do."""
-    rounding = (
-        ROUNDING_GIB if log.available_kv_gib is not None else 2 * ROUNDING_GIB
-    )  # keys and values are rounded each
-    least, most = (evaluate(_with_pool(plan, log, side), model) for side in (-rounding, rounding))
+    parts = 1 if log.available_kv_gib is not None else 2  # keys and values are rounded each
+    rounding = parts * ROUNDING_GIB
+    least, most = (evaluate(with_pool(plan, log.pool_gib + side), model) for side in (-rounding, rounding))
     engine = own.engine
     kinds = {group.kind for group in own.setting.model.groups} - {"none"}
     tokens = log.kv_cache_tokens
@@ -496,7 +490,7 @@ def _token_reasons(log: EngineLog, plan: Plan, own: Report, model: ModelSpec | N
             yield Reason(
                 "KV cache tokens",
                 "older token line",
-                f"blocks ÷ groups × block, as vLLM printed until spring 2026 and other engines do; the same pool holds "
+                "blocks ÷ groups × block, as vLLM printed until spring 2026 and other engines do; the same pool holds "
                 f"{count(engine.kv_cache_tokens)} tokens by concurrency × length",
             )
         elif (

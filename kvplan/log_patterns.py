@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cached_property
 
 MIB_PER_GIB = 1024
 
@@ -28,31 +29,36 @@ class Pattern:
 
     engine: str
     literal: str
-    expression: re.Pattern
+    spelling: str
     fields: tuple[str, ...]
     scale: float = 1
     first: bool = False
     weak: bool = False
 
+    @cached_property
+    def expression(self) -> re.Pattern:
+        """Compiled when a log is first read, as most programs that import this read none."""
+        return re.compile(self.spelling)
+
 
 def _vllm(literal: str, expression: str, *names: str, **how) -> Pattern:
-    return Pattern("vllm", literal, re.compile(expression), names, **how)
+    return Pattern("vllm", literal, expression, names, **how)
 
 
 def _sglang(literal: str, expression: str, *names: str, **how) -> Pattern:
-    return Pattern("sglang", literal, re.compile(expression), names, first=True, **how)
+    return Pattern("sglang", literal, expression, names, first=True, **how)
 
 
 def _tensorrt(literal: str, expression: str, *names: str, **how) -> Pattern:
-    return Pattern("tensorrt-llm", literal, re.compile(expression), names, **how)
+    return Pattern("tensorrt-llm", literal, expression, names, **how)
 
 
 def _llama(literal: str, expression: str, *names: str, **how) -> Pattern:
-    return Pattern("llama.cpp", literal, re.compile(expression), names, first=True, **how)
+    return Pattern("llama.cpp", literal, expression, names, first=True, **how)
 
 
 def _lmdeploy(literal: str, expression: str, *names: str, **how) -> Pattern:
-    return Pattern("lmdeploy", literal, re.compile(expression), names, **how)
+    return Pattern("lmdeploy", literal, expression, names, **how)
 
 
 SETTING = r"['\"]?\s{0,3}[=:]\s{0,3}"
@@ -261,7 +267,7 @@ PATTERNS = (
     Pattern(
         "vllm.rs",
         "max usable kvcache tokens",
-        re.compile(rf"{COUNT} GPU blocks \({NUMBER} GB x \d{{1,4}}\), max usable kvcache tokens {COUNT}"),
+        rf"{COUNT} GPU blocks \({NUMBER} GB x \d{{1,4}}\), max usable kvcache tokens {COUNT}",
         ("num_blocks", "available_kv_gib", "kv_cache_tokens"),
     ),
     _lmdeploy("[BlockManager] max_block_count", rf"\[BlockManager\] max_block_count = {COUNT}", "num_blocks"),

@@ -6,11 +6,12 @@ Nothing is judged here. A line keeps the number it has in the text, so that a fi
 from __future__ import annotations
 
 import codecs
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+
+from kvplan.specs import parsed_json
 
 MAX_MIB = 5
 MAX_BYTES = MAX_MIB * 2**20
@@ -73,7 +74,7 @@ def _unwrapped_json(text: str, first: int) -> Iterator[tuple[int, str]]:
     its messages."""
     stripped = text.lstrip("\ufeff \t\r\n")
     is_document = stripped[:1] in ("[", "{") and "\n" in stripped.rstrip() and "\n{" not in stripped
-    whole = _parsed(stripped) if is_document else None
+    whole = parsed_json(stripped) if is_document else None
     raw = list(_messages(whole)) if isinstance(whole, (list, dict)) else LINE_END.split(text)
     for number, line in enumerate(raw, start=first):
         yield from ((number, _plain(part)) for part in LINE_END.split(_message(line)))
@@ -83,7 +84,7 @@ def _message(line: str) -> str:
     """What a line wraps, where it is a JSON object with a message; else the line."""
     if not line.lstrip().startswith("{"):
         return line
-    found = _parsed(line.strip())
+    found = parsed_json(line.strip())
     messages = list(_messages(found, texts=False)) if isinstance(found, dict) else []
     return messages[0].rstrip("\r\n") if messages else line
 
@@ -109,13 +110,6 @@ def _messages(found, texts: bool = True) -> Iterator[str]:
 
 def _message_of(value: dict) -> str | None:
     return next((value[key] for key in MESSAGE_KEYS if isinstance(value.get(key), str)), None)
-
-
-def _parsed(text: str):
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
 
 
 def _plain(line: str) -> str:

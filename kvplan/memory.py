@@ -32,6 +32,16 @@ class Memory:
     cuda_graph_bytes: int | None = None
     pool_band_bytes: int = 0
 
+    @property
+    def fixed_bytes(self) -> int:
+        """What is taken whatever the cache: weights, activations and workspace."""
+        return self.weight_bytes + self.activation_bytes + self.workspace_bytes
+
+    @property
+    def signed_pool_bytes(self) -> int:
+        """The pool as engines print it: below zero by what is missing."""
+        return self.pool_bytes - self.shortfall_bytes
+
 
 def budget(setting: Setting) -> Memory:
     """Where one device's memory goes: weights split over tp and pp, and what the rest leaves for the cache."""
@@ -43,7 +53,7 @@ def budget(setting: Setting) -> Memory:
             total_bytes=setting.total_bytes,
             fraction=plan.mem_fraction_static,
             weight_bytes=weight_bytes,
-            non_torch_bytes=startup.workspace_bytes if startup.non_torch_bytes is None else startup.non_torch_bytes,
+            non_torch_bytes=startup.outside_bytes,
         )
     found = split(
         total_bytes=setting.total_bytes,

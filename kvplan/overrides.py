@@ -77,5 +77,11 @@ def weight_bytes(plan: Plan, base: ModelSpec, spec: ModelSpec) -> int:
     if plan.weight_dtype is not None and base.parameters is not None:
         size = weight_bytes_at(plan.weight_dtype, base.parameters, base.unquantized_parameters or 0)
         size += max(0, loaded - 2 * base.parameters) if base.multimodal else 0
-    drafting = Fraction(released, loaded) if plan.spec_method == "mtp" and released > loaded > 0 else 1
+    drafting = Fraction(released, loaded) if loads_all(plan, base) else 1
     return round(size * drafting * Fraction(layer_total(spec), layer_total(base)))
+
+
+def loads_all(plan: Plan, model: ModelSpec) -> bool:
+    """Whether drafting loads layers that an engine leaves in the file otherwise: those for multi-token prediction."""
+    left_out = model.loaded_weight_bytes is not None and (model.weight_bytes or 0) > model.loaded_weight_bytes
+    return plan.spec_method == "mtp" and left_out

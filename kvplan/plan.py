@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 
 from kvplan import texts
 from kvplan.specs import Frozen, Name, Spelling, StoredDtype, problems
+from kvplan.units import whole_bytes
 
 MAX_PARALLEL = 64
 MAX_BYTES = 2**50
@@ -148,7 +149,8 @@ FROM_GPU = (
     "gpu_memory_gib", "activation_gib", "non_torch_gib", "cuda_graph_gib", "workspace_gib", "max_num_seqs",
     "max_num_batched_tokens",
 )  # fmt: skip
-"""What choosing another model or GPU sets back, as it came with the former one."""
+FROM_TRACE = ("table", "arrival_rate", "arrival_cv")
+"""What choosing another model, GPU or trace sets back, as it came with the former one."""
 OPTIONAL = frozenset(name for name, field in Plan.model_fields.items() if field.default is None)
 """Fields that may be left to the model, the GPU or the engine."""
 
@@ -163,6 +165,11 @@ def version_number(text: str | None) -> tuple[int, int] | None:
         return None
     major, minor, _ = re.fullmatch(VERSION_PATTERN, text).groups()
     return int(major), int(minor)
+
+
+def with_pool(plan: Plan, pool_gib: float) -> Plan:
+    """The plan with a pool of so many GiB on each device, none where that is below zero."""
+    return plan.model_copy(update={"kv_cache_memory_bytes": whole_bytes(max(0.0, pool_gib))})
 
 
 def to_text(plan: Plan) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import Annotated, Literal
 
@@ -323,6 +324,14 @@ def shown(value) -> str:
         return f"a whole number of {value.bit_length():,} bits"
     except RecursionError:
         return "a value nested too deeply"
+
+
+def parsed_json(text: str):
+    """What a text holds as JSON, None where it is none, or too deep."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
 
 
 def problems(error: ValidationError) -> dict[str, str]:

@@ -47,6 +47,11 @@ class Startup:
     cuda_graph_bytes: int | None
     band_bytes: int
 
+    @property
+    def outside_bytes(self) -> int:
+        """What lies outside PyTorch, as far as it is told apart: non-torch memory, else the whole workspace."""
+        return self.workspace_bytes if self.non_torch_bytes is None else self.non_torch_bytes
+
 
 def release(engine_version: str | None) -> Release:
     """The row of the version, the newest where none is named.
@@ -84,16 +89,19 @@ def _is_estimated(plan: Plan) -> bool:
     """Whether the pool is the rest of anything that the plan leaves to an estimate."""
     if plan.kv_cache_memory_bytes is not None:
         return False
-    outside_given = plan.non_torch_gib is not None or plan.workspace_gib is not None
     if plan.mem_fraction_static is not None:
-        return not outside_given
-    return plan.activation_gib is None or not outside_given or graphs_are_estimated(plan)
+        return not _outside_is_given(plan)
+    return plan.activation_gib is None or workspace_is_estimated(plan)
 
 
-def graphs_are_estimated(plan: Plan) -> bool:
-    """Whether an estimate of CUDA graphs comes off the pool."""
-    given = plan.enforce_eager or plan.cuda_graph_gib is not None or plan.workspace_gib is not None
-    return not given and release(plan.engine_version).subtracts_graphs
+def workspace_is_estimated(plan: Plan) -> bool:
+    """Whether any part of the workspace, non-torch memory or CUDA graphs, is an estimate."""
+    graphs_given = plan.enforce_eager or plan.cuda_graph_gib is not None or plan.workspace_gib is not None
+    return not _outside_is_given(plan) or (not graphs_given and release(plan.engine_version).subtracts_graphs)
+
+
+def _outside_is_given(plan: Plan) -> bool:
+    return plan.non_torch_gib is not None or plan.workspace_gib is not None
 
 
 def _activation_bytes(found: Release, model: ModelSpec, *, sequences: int, tokens: int, tp: int) -> int:

@@ -26,8 +26,8 @@ from typing import BinaryIO, TextIO
 import numpy as np
 
 from kvplan.lengths import to_table
-from kvplan.plan import MAX_RATE
-from kvplan.specs import shorten, shown
+from kvplan.plan import DEFAULTS, FROM_TRACE, MAX_RATE, Plan
+from kvplan.specs import parsed_json, shorten, shown
 from kvplan.texts import table_text
 from kvplan.trace_formats import (
     EXAMPLES,
@@ -164,6 +164,11 @@ def plan_fields(trace: Trace) -> dict[str, str | float]:
     return {"table": table_text(rows)} | {
         field: float(f"{rate:.6g}") for field, rate in rates.items() if rate is not None and rate <= MAX_RATE
     }
+
+
+def with_trace(plan: Plan, trace: Trace) -> Plan:
+    """The plan with the lengths and the traffic of a trace in place of its own."""
+    return plan.model_copy(update={"workload": DEFAULTS.workload} | dict.fromkeys(FROM_TRACE) | plan_fields(trace))
 
 
 class Requests:
@@ -316,7 +321,7 @@ def _csv_rows(lines: Iterator[str], delimiter: str, before: int, requests: Reque
 
 def _read_object(number: int, first: str, text: TextIO, requests: Requests) -> None:
     """A file that begins with a JSON object: on one line for each request, or as one document."""
-    found = _parsed(first)
+    found = parsed_json(first)
     if isinstance(found, dict) and found.keys() >= VLLM_KEYS:
         if next((line for line in lines_of(text, number + 1) if line.strip()), None):
             requests.notes.append("results: only the first of several in the file is read")
@@ -328,7 +333,7 @@ def _read_object(number: int, first: str, text: TextIO, requests: Requests) -> N
         _read_document(_document(first + second, text), requests)
         return
     numbered = enumerate(chain([first, second], lines), start=number)
-    _read_records(((line, _parsed(words)) for line, words in numbered if words.strip()), JSON_LINES, requests)
+    _read_records(((line, parsed_json(words)) for line, words in numbered if words.strip()), JSON_LINES, requests)
 
 
 def _document(first: str, text: TextIO):
@@ -389,13 +394,6 @@ def _read_counts(records: Iterable[tuple[int, object]], requests: Requests) -> N
             requests.add(line, *cells, record.get("hash_ids"))
         else:
             requests.skip(line, "no JSON object", "" if record is None else f", got {shown(record)}")
-
-
-def _parsed(line: str):
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
-        return None
 
 
 def _names(record: dict) -> Iterator[str]:

@@ -50,6 +50,15 @@ def ceil_div(a, b):
     return -(-a // b)
 
 
+def figure(value: float) -> str:
+    """A figure as logs have it: whole numbers with separators, others with two decimals.
+
+    >>> figure(1_048_576), figure(54.614)
+    ('1,048,576', '54.61')
+    """
+    return count(value) if isinstance(value, int) else f"{value:,.2f}"
+
+
 def whole_bytes(gib: float) -> int:
     """Bytes of a size written in GiB, rounded to the nearest byte.
 

@@ -6,16 +6,17 @@ Sentences carry `**bold**` around the decisive words; `plain` takes it off.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from kvplan.backlog import MOST_SLOTS, Backlog
-from kvplan.batching import exponential_utilisation, static_utilisation
-from kvplan.log_comparison import Comparison
 from kvplan.plan import MAX_PARALLEL
 from kvplan.report import Report
 from kvplan.units import binary, count, gib, gib_or_less, mean, percent
+
+if TYPE_CHECKING:
+    from kvplan.log_comparison import Comparison
 
 Tone = Literal["memory", "limit", "workload"]
 SPACE = "\N{NO-BREAK SPACE}"
@@ -94,11 +95,10 @@ def backlog(found: Backlog) -> str:
     )
 
 
-def exponential_miss(report: Report, batches: np.ndarray) -> str:
-    """By how much 1/H_B misses the workload at the plan's batch, and at which of `batches` it misses most."""
+def exponential_miss(report: Report, batches: np.ndarray, static: np.ndarray, exponential: np.ndarray) -> str:
+    """By how much 1/H_B misses the workload at the plan's batch, and at which of `batches` it misses most; `static` and
+    `exponential` are what each of them uses."""
     found = report.batching
-    static = static_utilisation(report.setting.lengths, batches)
-    exponential = exponential_utilisation(batches)
     worst = int(np.argmax(np.abs(np.log(exponential / static))))
     if abs(exponential[worst] / static[worst] - 1) < EXPONENTIAL_ENOUGH:
         return f"1/H_B is within {percent(EXPONENTIAL_ENOUGH)} of these lengths at every batch"
@@ -141,8 +141,7 @@ def engine_log(found: Comparison) -> str:
     measured = f"**{name}** has a pool of **{log.pool_gib:g} GiB** a device"
     if found.report is None:
         return measured
-    memory = found.report.memory
-    return f"{measured}; predicted from scratch: **{gib(memory.pool_bytes - memory.shortfall_bytes, 2)}**"
+    return f"{measured}; predicted from scratch: **{gib(found.report.memory.signed_pool_bytes, 2)}**"
 
 
 def workload_name(report: Report) -> str:
@@ -272,8 +271,7 @@ def _weights(report: Report) -> str:
     usable = f"{share:g} of {each} {gib(memory.total_bytes)} device"
     if static is not None or memory.weight_bytes > memory.total_bytes * share:
         return f"{gib(memory.weight_bytes)} of weights on {usable}"
-    fixed = memory.weight_bytes + memory.activation_bytes + memory.workspace_bytes
-    return f"weights, activations and workspace take {gib(fixed)}, more than {usable}"
+    return f"weights, activations and workspace take {gib(memory.fixed_bytes)}, more than {usable}"
 
 
 def _cure(report: Report) -> str:

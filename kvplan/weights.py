@@ -45,9 +45,13 @@ def weight_bytes_at(dtype: str, parameters: int, unquantized: int) -> int:
     >>> round(weight_bytes_at("fp8", 70_553_706_496, 2_102_665_216) / 2**30, 2)
     67.67
     """
-    bits = PLAN_BITS[dtype]
-    kept = unquantized if bits < BITS else 0
-    return ceil(((parameters - kept) * bits + kept * BITS) / 8)
+    kept = unquantized if is_quantised(dtype) else 0
+    return ceil(((parameters - kept) * PLAN_BITS[dtype] + kept * BITS) / 8)
+
+
+def is_quantised(dtype: str) -> bool:
+    """Whether a width of a plan is below 16 bits, so that checkpoints spare embeddings, norms and routers."""
+    return PLAN_BITS[dtype] < BITS
 
 
 def _experts_only(scheme: Config) -> bool:

@@ -115,7 +115,8 @@ def test_of_many_slots_the_first_are_shown():
 )
 def test_the_miss_of_the_exponential_model_is_named(fields, said):
     report = evaluate(Plan(**fields))
-    assert said in verdict.exponential_miss(report, curves.utilisation(report).batches)
+    curve = curves.utilisation(report)
+    assert said in verdict.exponential_miss(report, curve.batches, curve.static, curve.exponential)
 
 
 def test_a_backlog_that_fits_into_one_batch_says_that_nothing_waits():

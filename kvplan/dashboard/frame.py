@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
@@ -101,6 +103,15 @@ def plain_table(rows: list[dict]) -> None:
 def heading(text: str, clause: str = "") -> None:
     """A section's heading, with a grey clause where one is needed."""
     st.markdown(f"**{text}** :gray[{escape(clause)}]" if clause else f"**{text}**")
+
+
+def once(key: str, wanted, make: Callable[[], object]):
+    """What `make` gives for `wanted`, made again only where that changes; the last one is kept for this session."""
+    known, made = st.session_state.get(key, (None, None))
+    if known != wanted:
+        made = make()
+        st.session_state[key] = (wanted, made)
+    return made
 
 
 def footing(report: Report) -> None:

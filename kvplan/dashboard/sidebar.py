@@ -63,8 +63,9 @@ def open_plan(plan: Plan) -> None:
 
 def automatic_values(plan: Plan) -> dict:
     """What each field would be if the plan left it open, everything else as it is, as its widget shows it."""
+    whole = catalog.concrete(catalog.resolve(plan))
     return {
-        name: _automatic_value(plan, name) if name in AUTOMATIC else getattr(DEFAULTS, name)
+        name: _automatic_value(plan, name, whole) if name in AUTOMATIC else getattr(DEFAULTS, name)
         for name in Plan.model_fields
     }
 
@@ -151,13 +152,17 @@ def _normal(plan: Plan) -> Plan:
     return plan
 
 
-def _automatic_value(plan: Plan, name: str):
+def _automatic_value(plan: Plan, name: str, whole: dict | None = None):
+    """What a field would be if the plan left it open; `whole` is the plan with nothing left open, where it is at hand,
+    and has that value already for each field that the plan does leave open."""
     opened = plan.model_copy(update={name: getattr(DEFAULTS, name)})
     if name == "batch":
         return evaluate(opened).batching.batch
     if name == "block_size":
         return evaluate(opened).engine.block_size
-    value = catalog.concrete(catalog.resolve(opened))[name]
+    if whole is None or not _is_open(name, getattr(plan, name)):
+        whole = catalog.concrete(catalog.resolve(opened))
+    value = whole[name]
     return round(value, decimals(name)) if name in STEPS and value is not None else value
 
 

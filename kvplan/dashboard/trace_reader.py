@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import streamlit as st
 
+from kvplan.dashboard.frame import once
 from kvplan.dashboard.sidebar import open_plan
 from kvplan.dashboard.text import escape
-from kvplan.plan import DEFAULTS, Plan
-from kvplan.traces import ROLES, Trace, plan_fields, read_trace, remarks
+from kvplan.plan import FROM_TRACE, Plan
+from kvplan.traces import ROLES, Trace, read_trace, remarks, with_trace
 from kvplan.units import count, mean
 
 MAX_TRACE_MB = 500
-CLEARED = {"table": None, "arrival_rate": None, "arrival_cv": None}
 
 
 def draw(plan: Plan) -> None:
@@ -27,7 +27,7 @@ def draw(plan: Plan) -> None:
         if uploaded is not None:
             _offer(plan, uploaded, {role: name for role, name in typed.items() if name})
     if plan.table is not None and st.button("Back to the workload", type="tertiary", key="drop_table"):
-        open_plan(plan.model_copy(update=CLEARED))
+        open_plan(plan.model_copy(update=dict.fromkeys(FROM_TRACE)))
 
 
 def _offer(plan: Plan, uploaded, columns: dict[str, str]) -> None:
@@ -43,22 +43,21 @@ def _offer(plan: Plan, uploaded, columns: dict[str, str]) -> None:
     for line in remarks(trace):
         st.caption(f":material/info: {escape(line)}")
     if st.button("Use this trace", type="primary", key="use_trace"):
-        open_plan(plan.model_copy(update={"workload": DEFAULTS.workload} | CLEARED | plan_fields(trace)))
+        open_plan(with_trace(plan, trace))
 
 
 def _read(uploaded, columns: dict[str, str]) -> Trace:
-    """The trace, read once for each file and choice of columns; the last one is kept for this session."""
-    wanted = (uploaded.file_id, tuple(columns.items()))
-    known, trace = st.session_state.get("trace_read", (None, None))
-    if known != wanted:
-        bar = st.progress(0.0, "Reading")
-        try:
-            uploaded.seek(0)
-            trace = read_trace(uploaded, uploaded.name, columns, lambda done, total: _show(bar, done, total))
-        finally:
-            bar.empty()
-        st.session_state["trace_read"] = (wanted, trace)
-    return trace
+    """The trace, read once for each file and choice of columns."""
+    return once("trace_read", (uploaded.file_id, tuple(columns.items())), lambda: _with_progress(uploaded, columns))
+
+
+def _with_progress(uploaded, columns: dict[str, str]) -> Trace:
+    bar = st.progress(0.0, "Reading")
+    try:
+        uploaded.seek(0)
+        return read_trace(uploaded, uploaded.name, columns, lambda done, total: _show(bar, done, total))
+    finally:
+        bar.empty()
 
 
 def _show(bar, done: int, total: int) -> None:

@@ -24,7 +24,7 @@ with st.container(gap="xsmall"):
         verdict.plain(answer.sentence),
         key="utilisation_chart",
     )
-    st.caption(escape(verdict.exponential_miss(report, curve.batches)) + ".")
+    st.caption(escape(verdict.exponential_miss(report, curve.batches, curve.static, curve.exponential)) + ".")
 
 with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
     frame.heading("One backlog, slot by slot", "with equal lengths both take the same steps: variation alone is lost")

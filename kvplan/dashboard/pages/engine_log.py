@@ -1,6 +1,5 @@
 """Engine log: what a start-up measured, beside the prediction for the same start, and why they differ."""
 
-import pandas as pd
 import streamlit as st
 
 from kvplan import log_comparison, verdict
@@ -24,7 +23,8 @@ with paste:
 
 text = decoded(uploaded.getvalue()) if uploaded else pasted
 if text.strip():
-    found = log_comparison.compare(parse_engine_log(text), base=frame.current_report().plan)
+    log = frame.once("log_read", text, lambda: parse_engine_log(text))
+    found = log_comparison.compare(log, base=frame.current_report().plan)
     st.subheader(escape_sentence(verdict.engine_log(found)), anchor=False)
     if found.log.starts > 1:
         st.caption(f"The last of {found.log.starts} starts in the text.")
@@ -32,8 +32,7 @@ if text.strip():
         st.error(f"This start failed: {escape(found.log.error)}", icon=":material/error:")
     if found.rows:
         frame.heading("Measured beside predicted", "per device; from scratch, and from the log's own pool")
-        rows = pd.DataFrame(log_comparison.table(found.rows))
-        st.table(rows, border="horizontal", hide_index=True)
+        frame.plain_table(log_comparison.table(found.rows))
     for reason in found.reasons:
         st.markdown(f"**{escape(reason.figure)}** :gray-badge[{escape(reason.name)}] {escape(reason.sentence)}.")
     for line in found.missing:
