@@ -118,6 +118,7 @@ class Plan(Frozen):
     spec_tokens: SpecTokens = 0
     shared_prefix_tokens: SharedTokens = 0
     admission: Literal["reserve", "on_demand"] = "reserve"
+    max_tokens: Tokens | None = None
     tenant_quota_fraction: Fraction | None = None
 
     workload: PresetId = "azure-conversation"

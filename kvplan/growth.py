@@ -1,0 +1,101 @@
+"""How the blocks of one request grow with its tokens, so that a scheduler can count the growth of all in one look.
+
+A block table takes a block more each time its tokens pass a multiple of its block. A request that writes a token each
+step therefore grows in the same phase of every period, until it ends or a window is full: requests are added to their
+phases once, and what a step adds to the pool is read from its phase.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import lcm
+
+import numpy as np
+
+from kvplan.engine import Layout, blocks_per_request
+from kvplan.units import ceil_div
+
+Pattern = tuple[tuple[int, int], ...]
+"""(phase, blocks): in which steps of a period a request takes how many blocks."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Block tables of one kind: `blocks` of them grow every `every` tokens, until a request has `until` tokens."""
+
+    every: int
+    blocks: int
+    until: float
+
+
+class Patterns(dict):
+    """The pattern of a request by the phase in which its tokens are a multiple of the period, made as it is needed."""
+
+    def __init__(self, tables: tuple[Table, ...], period: int):
+        super().__init__()
+        self.tables, self.period = tables, period
+
+    def __missing__(self, phase: int) -> Pattern:
+        taken: dict[int, int] = {}
+        for table in self.tables:
+            for step in range(phase % table.every, self.period, table.every):
+                taken[step] = taken.get(step, 0) + table.blocks
+        return self.setdefault(phase, tuple(taken.items()))
+
+
+@dataclass(frozen=True)
+class Growth:
+    """The growth of a layout. `patterns` hold for requests of up to `limits` tokens each, in ascending order, the last
+    without a limit; `period` steps is after how many all of them repeat; `spec_tokens` are room beyond the tokens."""
+
+    period: int
+    limits: tuple[int, ...]
+    patterns: tuple[Patterns, ...]
+    spec_tokens: int
+
+
+NO_GROWTH = Growth(1, (), (Patterns((), 1),), 0)
+"""Of requests that book all they may ever hold with their admission."""
+
+
+def growth(shape: Layout, in_flight: int, spec_tokens: int = 0) -> Growth:
+    """How the requests of a layout grow. A windowed table grows until the reserve of its window is full."""
+    tables = _tables(shape, in_flight)
+    period = lcm(*(table.every for table in tables))
+    limits = sorted({int(table.until) for table in tables if table.until != np.inf})
+    levels = [tuple(table for table in tables if table.until > full) for full in (0, *limits)]
+    return Growth(period, tuple(limits), tuple(Patterns(level, period) for level in levels), spec_tokens)
+
+
+def blocks_at(shape: Layout, in_flight: int, tokens):
+    """Blocks of a request that holds `tokens`, room for speculative ones included; an integer or an integer array."""
+    blocks = blocks_per_request(shape, tokens, in_flight)
+    return np.broadcast_to(blocks, tokens.shape).astype(np.int64) if isinstance(tokens, np.ndarray) else blocks
+
+
+def steps_to_exhaustion(tokens: np.ndarray, block_size: int, free_blocks: int) -> int:
+    """After how many steps sequences of so many `tokens`, one more each step, need more blocks than are free: the
+    smallest n with the sum of ceil((l + n) / k) - ceil(l / k) above `free_blocks`. Raises ValueError without one.
+
+    >>> steps_to_exhaustion(np.array([10, 16, 30]), 16, 3)
+    17
+    """
+    if not tokens.size:
+        raise ValueError("tokens: at least one sequence is needed, got none")
+    booked = ceil_div(tokens, block_size)
+    whole, rest = divmod(free_blocks, tokens.size)
+    # After k steps each sequence has taken one block more, so only the last period has to be looked at.
+    room = np.sort(booked * block_size - tokens)
+    return int(whole * block_size + room[rest] + 1)
+
+
+def _tables(shape: Layout, in_flight: int) -> list[Table]:
+    counts: dict[tuple[int, float], int] = {}
+    for group in shape.groups:
+        spec = group.spec
+        if spec.kind == "state":
+            continue
+        reserve = np.inf if spec.kind == "growing" else spec.window - (spec.kind == "sliding") + in_flight
+        every = spec.block_tokens * spec.dcp
+        counts[every, reserve] = counts.get((every, reserve), 0) + 1
+    return [Table(every, blocks, until) for (every, until), blocks in counts.items()]

@@ -1,0 +1,153 @@
+"""Requests as a simulation takes them: checked, in order of arrival, and cut to what an engine admits.
+
+A request with a prompt as long as the context is rejected. An output ends at the context, or after `max_tokens`; the
+declared maximum of a request, which a reserving scheduler books, is min(context, prompt + max_tokens).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kvplan.specs import shown
+from kvplan.traces import Trace
+
+POISSON, GAMMA = "poisson", "gamma"
+MOST_TOKENS = 2**40
+"""A longer request is a mistake, whatever the context."""
+
+
+@dataclass(frozen=True, eq=False)
+class Traffic:
+    """The requests that are served, in order of arrival: arrays of shape (n,), int64 tokens and float64 seconds.
+
+    `places` are their places in the input; `declared` the tokens each may grow to; `hashes` the prefix blocks of each,
+    None where there are none. `rejected` requests are left out; the output of `truncated` ones was cut.
+    """
+
+    places: np.ndarray
+    arrivals_s: np.ndarray
+    prompts: np.ndarray
+    outputs: np.ndarray
+    declared: np.ndarray
+    hashes: list[Sequence[int]] | None
+    rejected: int
+    truncated: int
+
+
+def traffic(
+    requests: Sequence[Sequence] | np.ndarray,
+    *,
+    context: int,
+    max_tokens: int | None = None,
+    arrivals: tuple | None = None,
+    seed: int = 0,
+) -> Traffic:
+    """Requests (arrival_s, prompt, output[, hashes]) -> Traffic. Those of one moment keep their order.
+
+    `max_tokens` None: the longest output among the requests. `arrivals` None: as given, else ("poisson", rate) or
+    ("gamma", rate, cv), requests a second and the variation of the gaps, drawn with `seed` in the order given.
+    Raises ValueError, one line with the field, the rule and the value.
+    """
+    arrivals_s, prompts, outputs, hashes = _columns(requests)
+    if arrivals is not None:
+        arrivals_s = arrival_times(arrivals, prompts.size, seed)
+    if max_tokens is None:
+        max_tokens = int(outputs.max(initial=1))
+    served = np.flatnonzero(prompts < context)
+    order = served[np.argsort(arrivals_s[served], kind="stable")]
+    prompts, wanted = prompts[order], outputs[order]
+    declared = np.minimum(context, prompts + max_tokens)
+    cut = np.minimum(wanted, declared - prompts)
+    return Traffic(
+        places=order,
+        arrivals_s=arrivals_s[order],
+        prompts=prompts,
+        outputs=cut,
+        declared=declared,
+        hashes=None if hashes is None else [hashes[place] for place in order.tolist()],
+        rejected=int(outputs.size - order.size),
+        truncated=int((cut < wanted).sum()),
+    )
+
+
+def of_trace(trace: Trace) -> list[tuple]:
+    """The requests of a trace file as `traffic` takes them, all at once where it has no times."""
+    times = np.zeros(trace.prompts.size) if trace.arrivals_s is None else trace.arrivals_s
+    columns = [times.tolist(), trace.prompts.tolist(), trace.outputs.tolist()]
+    return list(zip(*columns, *([] if trace.hashes is None else [trace.hashes]), strict=True))
+
+
+def arrival_times(process: tuple, number: int, seed: int) -> np.ndarray:
+    """So many arrivals in seconds, the first after one gap. Gaps are exponential, or gamma-distributed with a variation
+    of `cv`: bursty above 1, regular at 0. Raises ValueError for an unknown process or a parameter out of range.
+
+    >>> arrival_times(("gamma", 2.0, 0.0), 3, seed=0).tolist()
+    [0.5, 1.0, 1.5]
+    """
+    name, rate, cv = _process(process)
+    rng = np.random.default_rng(seed)
+    if cv == 0:
+        gaps = np.full(number, 1 / rate)
+    elif name == POISSON:
+        gaps = rng.exponential(1 / rate, number)
+    else:
+        gaps = rng.gamma(1 / cv**2, cv**2 / rate, number)
+    return np.cumsum(gaps)
+
+
+def _process(process: tuple) -> tuple[str, float, float]:
+    known = {POISSON: 2, GAMMA: 3}
+    if not isinstance(process, (tuple, list)) or not process or known.get(process[0]) != len(process):
+        raise ValueError(f"arrivals: must be ('poisson', rate) or ('gamma', rate, cv), got {shown(process)}")
+    name, rate, cv = (*process, 1.0)[:3]
+    for label, value, fits in (("rate", rate, rate > 0), ("cv", cv, cv >= 0)):
+        if not (fits and np.isfinite(value)):
+            raise ValueError(f"arrivals: {label} must be {'above 0' if label == 'rate' else '0 or more'}, got {value}")
+    return name, rate, cv
+
+
+def _columns(requests) -> tuple[np.ndarray, np.ndarray, np.ndarray, Sequence | None]:
+    """Arrivals, prompts, outputs and hashes, each checked."""
+    if isinstance(requests, np.ndarray):
+        if requests.ndim != 2 or requests.shape[1] != 3:
+            raise ValueError(f"requests: an array must have 3 columns, got shape {requests.shape}")
+        arrivals, prompts, outputs = requests.T
+        hashes = None
+    else:
+        widths = set(map(len, requests))
+        if len(widths) > 1 or not widths <= {3, 4}:
+            raise ValueError(
+                f"requests: each must be (arrival_s, prompt, output[, hashes]), got {sorted(widths)} parts"
+            )
+        arrivals, prompts, outputs = ([row[part] for row in requests] for part in range(3))
+        hashes = [row[3] for row in requests] if widths == {4} else None
+    return _seconds(arrivals), _tokens("prompt", prompts, 0), _tokens("output", outputs, 1), hashes
+
+
+def _seconds(values) -> np.ndarray:
+    found = _numbers("arrival_s", values)
+    _require("arrival_s", "a finite number of seconds", found, np.isfinite(found))
+    return found
+
+
+def _tokens(name: str, values, least: int) -> np.ndarray:
+    found = _numbers(name, values)
+    whole = (found >= least) & (found <= MOST_TOKENS) & (found == np.floor(found))
+    _require(name, f"a whole number of at least {least}", found, whole)
+    return found.astype(np.int64)
+
+
+def _numbers(name: str, values) -> np.ndarray:
+    try:
+        return np.array(values, dtype=float)
+    except (TypeError, ValueError):
+        raise ValueError(f"requests: {name} must be numbers, got {shown(values)}") from None
+
+
+def _require(name: str, rule: str, values: np.ndarray, holds: np.ndarray) -> None:
+    if not holds.all():
+        place = int(np.argmin(holds))
+        raise ValueError(f"requests: {name} must be {rule}, got {values[place]:g} in request {place + 1:,}")
