@@ -14,7 +14,7 @@ from kvplan import batching
 from kvplan.batching import Drain
 from kvplan.catalog import Setting
 from kvplan.report import Report
-from kvplan.units import ceil_div
+from kvplan.units import round_end
 
 REQUESTS_PER_SLOT = 12.5
 """Of lengths that are drawn; the example of the literature has 200 requests on 16 slots."""
@@ -70,8 +70,7 @@ def steps_shown(found: Backlog) -> int:
     >>> steps_shown(backlog(evaluate(Plan(workload="seeded-200", batch=16))))
     1250
     """
-    quarter = max(1, 10 ** (len(str(found.continuous.steps)) - 1) // 4)
-    return ceil_div(found.continuous.steps, quarter) * quarter
+    return round_end(found.continuous.steps)
 
 
 def _lengths(setting: Setting, batch: int) -> np.ndarray:

@@ -143,14 +143,20 @@ def held(setting: Setting) -> Held:
     )
 
 
-def request_bits_by_stage(setting: Setting, tokens: int) -> list[int]:
-    """Bits that `tokens` of one sequence occupy on a device of each pipeline stage."""
+def request_bits_by_stage(setting: Setting, tokens) -> list:
+    """Bits that `tokens` of one sequence occupy on a device of each pipeline stage; an integer or an integer array."""
     bits = [0] * setting.plan.pp
     for group, layers in staged(setting):
         for store in stores(group, setting):
             own = ceil_div(tokens, setting.plan.dcp) if store.kind == "growing" else tokens
             bits = [total + count * held_bits(store, own) for total, count in zip(bits, layers, strict=True)]
     return bits
+
+
+def held_bytes(setting: Setting, tokens: np.ndarray) -> np.ndarray:
+    """Bytes that one sequence of so many tokens occupies on a device of the fullest stage; integer arrays."""
+    bits = np.broadcast_arrays(tokens, *request_bits_by_stage(setting, tokens))[1:]
+    return ceil_div(np.max(bits, axis=0), 8)
 
 
 def _token_bits_by_stage(setting: Setting) -> list[Fraction]:
@@ -164,13 +170,13 @@ def _token_bits_by_stage(setting: Setting) -> list[Fraction]:
     return bits
 
 
-def held_bits(store: Store, tokens: int) -> int:
-    """Bits that `tokens` of one sequence occupy in one layer."""
+def held_bits(store: Store, tokens):
+    """Bits that `tokens` of one sequence occupy in one layer; an integer or an integer array."""
     if store.kind == "state":
         return store.bits
     if store.kind == "growing":
         return tokens // store.ratio * store.bits
-    return min(tokens, store.window) * store.bits
+    return (min if isinstance(tokens, int) else np.minimum)(tokens, store.window) * store.bits
 
 
 def batch_tokens_held(*, sequences: int, tokens: int, shared_prefix_tokens: int = 0, block_size: int = 1) -> int:

@@ -19,6 +19,7 @@ from kvplan.hf_config import model_from_hf_config
 from kvplan.links import decode_link, encode_link
 from kvplan.plan import Plan, from_text
 from kvplan.report import Report, evaluate
+from kvplan.simulate import PREEMPTIONS
 from kvplan.specs import GpuSpec, ModelSpec, describe, shorten
 from kvplan.texts import spec_text
 from kvplan.units import binary, count, gib, percent
@@ -26,8 +27,12 @@ from kvplan.version import VERSION
 
 if TYPE_CHECKING:
     from kvplan.log_comparison import Comparison
+    from kvplan.pool import Runs
+    from kvplan.scheduler import Progress
+    from kvplan.traces import Trace
 
 BAD_INPUT = 2
+MOST_REQUESTS = 10**8
 
 
 class BadInput(Exception):
@@ -83,6 +88,22 @@ def _parser() -> argparse.ArgumentParser:
     presets.add_argument("--json", action="store_true", help="print every number with its source and confidence")
     presets.set_defaults(run=_presets)
 
+    simulate = commands.add_parser("simulate", help="requests through the block pool of a plan, under both policies")
+    _add_plan_options(simulate)
+    simulate.add_argument(
+        "--requests", metavar="N", help="how many; without it enough for a steady state, or the trace"
+    )
+    simulate.add_argument(
+        "--arrivals",
+        choices=("once", "rate"),
+        help="all at once, or at the plan's arrival_rate and arrival_cv; else as the trace has them, or at once",
+    )
+    simulate.add_argument(
+        "--preemption", choices=PREEMPTIONS, default=PREEMPTIONS[0], help="what a preempted cache costs"
+    )
+    simulate.add_argument("--json", action="store_true", help="print JSON with stable keys")
+    simulate.set_defaults(run=_simulate)
+
     log = commands.add_parser("log", help="an engine's start-up log: what it states, beside the prediction")
     log.add_argument("file", metavar="FILE", help="the log; - for standard input")
     log.add_argument("--hf-config", metavar="FILE", help="the model's config.json, where it is no preset")
@@ -115,14 +136,65 @@ def _add_plan_options(command: argparse.ArgumentParser) -> None:
 
 
 def _report(options: argparse.Namespace) -> None:
-    report = _evaluated(_plan(options))
+    report = _evaluated(_plan(options, _trace(options)))
     print(json.dumps(report.to_dict(), indent=2, allow_nan=False) if options.json else _as_text(report))
 
 
 def _link(options: argparse.Namespace) -> None:
-    plan = _plan(options)
+    plan = _plan(options, _trace(options))
     _evaluated(plan)
     print(encode_link(plan, options.base, full=not options.short))
+
+
+def _simulate(options: argparse.Namespace) -> None:
+    from kvplan import pool
+    from kvplan.traffic import of_trace
+
+    trace = _trace(options)
+    plan = _plan(options, trace)
+    report = _evaluated(plan)
+    arrivals = pool.arrivals_of(report.setting) if options.arrivals == "rate" else None
+    if options.arrivals == "rate" and arrivals is None:
+        raise BadInput("--arrivals: the plan has no arrival_rate; give one with --set arrival_rate=...")
+    number = None if options.requests is None else _number("--requests", options.requests, MOST_REQUESTS)
+    if trace is None:
+        requests = pool.requests_of(report.setting, number or pool.usual_number(report))
+    else:
+        requests = of_trace(trace)[:number]
+        if options.arrivals == "once":
+            requests = [(0, *request[1:]) for request in requests]
+    try:
+        runs = pool.runs(report, requests, arrivals, options.preemption, _progress())
+    except ValueError as error:
+        raise BadInput(str(error)) from None
+    print(
+        json.dumps(pool.to_dict(plan, runs), indent=2, allow_nan=False) if options.json else _runs_as_text(report, runs)
+    )
+
+
+def _number(option: str, text: str, most: int) -> int:
+    if not (text.isdecimal() and text.isascii() and 1 <= len(text) <= 12 and 1 <= int(text) <= most):
+        raise BadInput(f"{option}: must be a whole number from 1 to {most:,}, got {shorten(repr(text))}")
+    return int(text)
+
+
+def _progress() -> Progress | None:
+    """How far a run is, on a terminal."""
+    if not sys.stderr.isatty():
+        return None
+    return lambda done, total: print(
+        f"\r{done / max(1, total):5.0%}", end="\n" if done == total else "", file=sys.stderr
+    )
+
+
+def _runs_as_text(report: Report, runs: Runs) -> str:
+    from kvplan.pool import results
+
+    answer = verdict.pool(report, runs)
+    rows = [f"  {row['Figure']:<44}{row['Reserve']:>26}{row['On demand']:>26}" for row in results(runs)]
+    header = f"  {'':<44}{'reserve':>26}{'on demand':>26}"
+    notes = [f"note: {note}" for note in runs.on_demand.outcome.notes]
+    return "\n".join([verdict.plain(answer.sentence), verdict.plain(answer.reason), "", header, *rows, *notes])
 
 
 def _presets(options: argparse.Namespace) -> None:
@@ -214,8 +286,9 @@ def _accuracy(options: argparse.Namespace) -> None:
     print(document(), end="")
 
 
-def _plan(options: argparse.Namespace) -> Plan:
-    """The plan that --preset or --link names, with the model of --hf-config and --set on top."""
+def _plan(options: argparse.Namespace, trace: Trace | None = None) -> Plan:
+    """The plan that --preset or --link names, with the lengths of a trace, the model of --hf-config, and --set on
+    top."""
     if options.preset is not None and options.link is not None:
         raise BadInput("--preset and --link: only one of them can be given")
     base = Plan()
@@ -228,20 +301,24 @@ def _plan(options: argparse.Namespace) -> Plan:
         base, notes = decode_link(options.link)
         for note in notes:
             print(f"kvplan: ignored from the link: {note}", file=sys.stderr)
+    if trace is not None:
+        from kvplan.traces import with_trace
+
+        base = with_trace(base, trace)
     model = {} if options.hf_config is None else {"spec": _packed_model(Path(options.hf_config))}
-    plan, dropped = from_text(model | dict(_assignment(text) for text in options.set), _traced(base, options))
+    plan, dropped = from_text(model | dict(_assignment(text) for text in options.set), base)
     if dropped:
         raise BadInput("; ".join(f"{shorten(name)}: {reason}" for name, reason in dropped.items()))
     return plan
 
 
-def _traced(plan: Plan, options: argparse.Namespace) -> Plan:
-    """The plan with what it carries of --trace; how the file was read goes to standard error."""
+def _trace(options: argparse.Namespace) -> Trace | None:
+    """The requests of --trace; how the file was read goes to standard error."""
     if options.trace is None:
         if options.column:
             raise BadInput("--column: names a column of --trace, and none is given")
-        return plan
-    from kvplan.traces import read_trace, remarks, with_trace
+        return None
+    from kvplan.traces import read_trace, remarks
 
     try:
         columns = dict(_assignment(text, "--column", "ROLE=NAME") for text in options.column)
@@ -251,7 +328,7 @@ def _traced(plan: Plan, options: argparse.Namespace) -> Plan:
     print(f"kvplan: {trace.name}: {count(trace.prompts.size)} requests, {trace.format}", file=sys.stderr)
     for line in remarks(trace):
         print(f"kvplan: {line}", file=sys.stderr)
-    return with_trace(plan, trace)
+    return trace
 
 
 def _packed_model(path: Path) -> str:

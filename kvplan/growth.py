@@ -7,14 +7,16 @@ phases once, and what a step adds to the pool is read from its phase.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import lcm
 
 import numpy as np
 
 from kvplan.engine import Layout, blocks_per_request
-from kvplan.units import ceil_div
 
+MOST_STEPS = 2**40
+"""Beyond which nothing grows any more: states, and windows that are full."""
 Pattern = tuple[tuple[int, int], ...]
 """(phase, blocks): in which steps of a period a request takes how many blocks."""
 
@@ -73,20 +75,27 @@ def blocks_at(shape: Layout, in_flight: int, tokens):
     return np.broadcast_to(blocks, tokens.shape).astype(np.int64) if isinstance(tokens, np.ndarray) else blocks
 
 
-def steps_to_exhaustion(tokens: np.ndarray, block_size: int, free_blocks: int) -> int:
+def steps_to_exhaustion(tokens: np.ndarray, blocks: Callable[[np.ndarray], np.ndarray], free_blocks: int) -> int | None:
     """After how many steps sequences of so many `tokens`, one more each step, need more blocks than are free: the
-    smallest n with the sum of ceil((l + n) / k) - ceil(l / k) above `free_blocks`. Raises ValueError without one.
+    smallest n with the sum of blocks(l + n) - blocks(l) above `free_blocks`. None if they never do.
 
-    >>> steps_to_exhaustion(np.array([10, 16, 30]), 16, 3)
+    >>> steps_to_exhaustion(np.array([10, 16, 30]), lambda tokens: -(-tokens // 16), 3)
     17
     """
-    if not tokens.size:
-        raise ValueError("tokens: at least one sequence is needed, got none")
-    booked = ceil_div(tokens, block_size)
-    whole, rest = divmod(free_blocks, tokens.size)
-    # After k steps each sequence has taken one block more, so only the last period has to be looked at.
-    room = np.sort(booked * block_size - tokens)
-    return int(whole * block_size + room[rest] + 1)
+    have = int(blocks(tokens).sum()) + free_blocks
+
+    def fits(steps: int) -> bool:
+        return int(blocks(tokens + steps).sum()) <= have
+
+    low, high = 0, 1
+    while fits(high):
+        low, high = high, 2 * high
+        if high > MOST_STEPS:
+            return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return high
 
 
 def _tables(shape: Layout, in_flight: int) -> list[Table]:

@@ -214,6 +214,13 @@ def mean_prompt(lengths: Lengths) -> float:
     return float(lengths.shares @ lengths.prompts)
 
 
+def draw(lengths: Lengths, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """`n` requests, prompts and outputs drawn together as whole tokens, the same for the same seed."""
+    cells = np.random.default_rng(seed).choice(lengths.shares.size, n, p=lengths.shares)
+    prompts, outputs = np.rint(lengths.prompts[cells]), np.rint(lengths.outputs[cells])
+    return prompts.astype(np.int64), np.maximum(1, outputs).astype(np.int64)
+
+
 def clipped(lengths: Lengths, context) -> tuple[np.ndarray, np.ndarray]:
     """Prompts and outputs cut to what a context admits: p' = min(p, context - 1), o' = min(o, context - p').
 

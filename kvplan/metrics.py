@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kvplan.engine_facts import ENGINE_VERSION
+from kvplan.pool import Runs
 from kvplan.report import Report
 from kvplan.units import binary, count, gib, gib_or_less, mean, percent, percent_exact, short_tokens
 
@@ -91,6 +92,51 @@ def paging(report: Report) -> list[Metric]:
             f"{ENGINE_VERSION} uses 16 for ordinary attention unless told otherwise.",
         ),
     ]
+
+
+def pool(report: Report, runs: Runs) -> list[Metric]:
+    """How many requests each policy runs, how many are preempted, and how fast the pool fills."""
+    reserve, on_demand = runs.reserve, runs.on_demand
+    moment = next(iter(runs.moments.values()), None)
+    completed = max(1, on_demand.outcome.completed)
+    running = 0 if moment is None else moment.tokens.size
+    out = "never runs out" if moment is None or moment.steps_left is None else _in_steps(moment.steps_left)
+    return [
+        Metric(
+            "On demand runs",
+            count(on_demand.running_while_waiting),
+            f"on average, at most {count(on_demand.outcome.peak_running)}",
+            "Requests of this workload that run at once while others wait, when each books only what it has written "
+            "and grows block by block; the mean over steps. The closed form on the Ceiling page gives "
+            f"{count(report.capacity.on_demand_running)}.",
+        ),
+        Metric(
+            "Reserve runs",
+            count(reserve.running_while_waiting),
+            f"on average, at most {count(reserve.outcome.peak_running)}",
+            "The same if each request books its declared maximum with its admission: min(context, prompt + "
+            f"max_tokens), max_tokens {count(reserve.outcome.max_tokens)}. With prompts that fill the context it is "
+            f"the batch ceiling, {count(report.capacity.batch_ceiling)}.",
+        ),
+        Metric(
+            "Preempted",
+            percent_exact(on_demand.outcome.preempted_requests / completed),
+            f"{count(on_demand.outcome.wasted_tokens)} tokens recomputed",
+            "Requests that lost their cache at least once, on demand, as a share of all; and the tokens that were "
+            "computed a second time for it. The youngest goes first. Reserving never preempts.",
+        ),
+        Metric(
+            "Growth",
+            f"{binary(running * report.cache.bytes_per_token)}/step",
+            out,
+            f"What {count(running)} running requests add to each device in a step: a token each, "
+            f"{binary(report.cache.bytes_per_token)}. If none ended, the pool would run out after so many steps.",
+        ),
+    ]
+
+
+def _in_steps(steps: int) -> str:
+    return f"full in {count(steps)} step{'' if steps == 1 else 's'}"
 
 
 def _batch_ceiling(report: Report) -> Metric:

@@ -12,8 +12,8 @@ The rules of a step, in their order:
    only so many tokens; the last part yields the first token.
 3. Requests that have written their last token end; their blocks are free from the next step on.
 
-`serve` is one long function on purpose: with its state in local variables it takes a third of the time of the same rules
-with their state in an object. What is rare stands in functions within it.
+`serve` is one long function on purpose: with its state in local variables it takes a third of the time that the same
+rules took with their state in an object. What is rare stands in functions within it.
 
 Source: vLLM's scheduler: running requests come first; none is admitted in a step that preempted; the whole input must
 fit (`scheduler_reserve_full_isl`). A prompt's blocks are booked with its admission here, by the engine part by part.
@@ -75,8 +75,8 @@ class Record:
     """What a run leaves: for each request, in the order of the traffic, the step and the time of its first token and of
     its last (0 where it did not get there), (step, request) of each preemption, samples, and counts.
 
-    A sample is (step, time, running, preempted, requests that ever ran, blocks, tokens). The sums over all steps are of
-    requests running, blocks booked, and tokens held by the requests that write.
+    A sample is (step, its begin, its end, running, preempted, requests that ever ran, blocks, tokens). The sums over
+    all steps are of requests running, blocks booked, and tokens held by the requests that write.
     """
 
     first_steps: np.ndarray
@@ -203,7 +203,7 @@ def serve(traffic: Traffic, load: Load, server: Server, progress: Progress | Non
 
     def sample() -> None:
         nonlocal sample_every, sample_at
-        samples.append((step, now, len(running), len(preempted), upcoming, used, tokens))
+        samples.append((step, began, now, len(running), len(preempted), upcoming, used, tokens))
         if len(samples) == MOST_SAMPLES:
             sample_every *= 2
             del samples[::2]
@@ -303,6 +303,7 @@ def serve(traffic: Traffic, load: Load, server: Server, progress: Progress | Non
                 fresh.append(request)
         prefill_tokens += prefill
 
+        began = now
         # The step takes its time, and each request it began with has another token.
         if varies:
             begun = prompt[partial] + generated[partial] - left if partial >= 0 else 0

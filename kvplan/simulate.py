@@ -30,7 +30,8 @@ PREEMPTIONS = ("recompute", "swap")
 @dataclass(frozen=True, eq=False)
 class Timeline:
     """The run at a few thousand of its steps, arrays of one entry each: the step, the seconds since the first arrival
-    at its end, requests running and waiting in it, blocks booked and tokens held. `waiting` counts the preempted."""
+    at its end, requests running and waiting in it, blocks booked and tokens held. `waiting` are those that had come
+    when the step began, and those that were preempted."""
 
     steps: np.ndarray
     seconds: np.ndarray
@@ -43,6 +44,8 @@ class Timeline:
 @dataclass(frozen=True, eq=False)
 class Simulation:
     """One run of requests through a pool.
+
+    `slots` requests may run at once, `num_blocks` are in the pool, `max_tokens` may be generated.
 
     Counts: `steps` run, `completed`, `rejected` (a prompt as long as the context; in no other figure), `truncated`
     (output cut at the context or at max_tokens), `unfinished` (0 unless stopped), `preemptions`, of so many
@@ -65,6 +68,7 @@ class Simulation:
     preemption: str
     slots: int
     num_blocks: int
+    max_tokens: int
     steps: int
     completed: int
     rejected: int
@@ -236,6 +240,7 @@ def _result(
         preemption=preemption,
         slots=server.slots,
         num_blocks=server.num_blocks,
+        max_tokens=found.max_tokens,
         steps=run.steps,
         completed=done.size,
         rejected=found.rejected,
@@ -283,11 +288,9 @@ def _mean_in_system(arrivals: np.ndarray, ends: np.ndarray, makespan: float) -> 
 
 
 def _timeline(run: Record, found: Traffic, begin: float) -> Timeline:
-    columns = np.array(run.samples, dtype=float).reshape(-1, 7).T
-    steps, ends, running, preempted, ever, blocks, tokens = columns
-    # Who came during a step waits for the next one.
-    come = np.searchsorted(found.arrivals_s, ends, side="left")
-    waiting = np.maximum(come, ever) - ever + preempted
+    columns = np.array(run.samples, dtype=float).reshape(-1, 8).T
+    steps, begins, ends, running, preempted, ever, blocks, tokens = columns
+    waiting = np.searchsorted(found.arrivals_s, begins, side="right") - ever + preempted
     whole = (values.astype(np.int64) for values in (running, waiting, blocks, tokens))
     return Timeline(steps.astype(np.int64), ends - begin, *whole)
 

@@ -23,8 +23,9 @@ MOST_TOKENS = 2**40
 class Traffic:
     """The requests that are served, in order of arrival: arrays of shape (n,), int64 tokens and float64 seconds.
 
-    `places` are their places in the input; `declared` the tokens each may grow to; `hashes` the prefix blocks of each,
-    None where there are none. `rejected` requests are left out; the output of `truncated` ones was cut.
+    `places` are their places in the input; `declared` the tokens each may grow to, with `max_tokens` generated at most;
+    `hashes` the prefix blocks of each, None where there are none. `rejected` requests are left out; the output of
+    `truncated` ones was cut.
     """
 
     places: np.ndarray
@@ -33,6 +34,7 @@ class Traffic:
     outputs: np.ndarray
     declared: np.ndarray
     hashes: list[Sequence[int]] | None
+    max_tokens: int
     rejected: int
     truncated: int
 
@@ -68,6 +70,7 @@ def traffic(
         outputs=cut,
         declared=declared,
         hashes=None if hashes is None else [hashes[place] for place in order.tolist()],
+        max_tokens=max_tokens,
         rejected=int(outputs.size - order.size),
         truncated=int((cut < wanted).sum()),
     )

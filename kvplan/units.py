@@ -59,6 +59,16 @@ def figure(value: float) -> str:
     return count(value) if isinstance(value, int) else f"{value:,.2f}"
 
 
+def round_end(steps: int) -> int:
+    """Where an axis of steps ends: the next round number, a quarter of a power of ten apart.
+
+    >>> round_end(1148), round_end(500), round_end(7)
+    (1250, 500, 7)
+    """
+    quarter = max(1, 10 ** (len(str(steps)) - 1) // 4)
+    return ceil_div(steps, quarter) * quarter
+
+
 def whole_bytes(gib: float) -> int:
     """Bytes of a size written in GiB, rounded to the nearest byte.
 

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from kvplan.backlog import MOST_SLOTS, Backlog
+from kvplan.lifecycle import Lifecycle, forward_tokens
 from kvplan.plan import MAX_PARALLEL
+from kvplan.pool import Moment, Runs
 from kvplan.report import Report
 from kvplan.units import binary, count, gib, gib_or_less, mean, percent
 
@@ -76,6 +78,58 @@ def batching(report: Report) -> Verdict:
         )
     reason = "A batch lasts as long as its longest answer; continuous refills a slot at the next step."
     return Verdict(sentence, workload_name(report), "workload", reason)
+
+
+def pool(report: Report, runs: Runs) -> Verdict:
+    """How many requests each policy runs, and whether the pool runs out."""
+    reserve, on_demand = runs.reserve, runs.on_demand
+    found = on_demand.outcome
+    if found.preemptions:
+        share = percent(found.preempted_requests / max(1, found.completed))
+        then = f"the pool runs out at step {count(int(found.preempted_at[0]))} and **{share}** are preempted"
+    else:
+        then = "the pool never runs out"
+    return Verdict(
+        sentence=f"On demand runs **{count(on_demand.running_while_waiting)}** of these requests at once, "
+        f"reserve **{count(reserve.running_while_waiting)}**; {then}",
+        badge="pool runs out" if found.preemptions else workload_name(report),
+        tone="memory" if found.preemptions else "workload",
+        reason=f"{count(runs.number)} requests, {runs.came}, on {count(found.num_blocks)} blocks and "
+        f"{count(found.slots)} slots; reserve books the prompt and {count(found.max_tokens)} tokens of each.",
+    )
+
+
+def growth(report: Report, moment: Moment) -> str:
+    """How the requests of a moment fill the pool."""
+    number, each = moment.tokens.size, report.cache.bytes_per_token
+    size = report.engine.bytes_per_block
+    ends = {None: "they never fill it", 1: "the next step would need more"}
+    then = ends.get(moment.steps_left, f"if none ended, step {count(moment.steps_left or 0)} from then would need more")
+    return (
+        f"Step {count(moment.step)}: {count(number)} requests hold {count(int(moment.tokens.sum()))} tokens and add "
+        f"{count(number)} × {binary(each)} = {binary(number * each)} a step. Free are {count(moment.free_blocks)} "
+        f"blocks, {gib_or_less(moment.free_blocks * size)} a device; {then}"
+    )
+
+
+def stages(report: Report, life: Lifecycle) -> dict[str, str]:
+    """The four stages of a request's life, each in a few words."""
+    first, last, each = int(life.held_bytes[0]), int(life.held_bytes[-1]), report.cache.bytes_per_token
+    return {
+        "1 Allocate": f"{count(life.first_blocks)} blocks with its admission; reserve {count(life.reserved_blocks)}",
+        "2 Fill": f"{gib_or_less(first)} with the prompt at once, then {binary(each)} with each token",
+        "3 Use": f"every step reads all it holds: {gib_or_less(life.read_bytes)} over {count(life.output)} steps",
+        "4 Release": f"{count(life.last_blocks)} blocks, {gib_or_less(last)} held, are free in the step after its last",
+    }
+
+
+def cache_saves(life: Lifecycle) -> str:
+    """What runs through the model with and without a cache."""
+    without, cached = forward_tokens(life.prompt, life.output)
+    return (
+        f"Without a cache each of {count(life.output)} steps would run all tokens before it again: {count(without)} in "
+        f"all, {count(without / cached)} times the {count(cached)} that run with it"
+    )
 
 
 def backlog(found: Backlog) -> str:

@@ -1,218 +1,253 @@
-"""The rules of a step, written out plainly: every request is looked at in every step. For tests and benchmarks."""
+"""The rules of a step, written out plainly: every request is looked at in every step. For tests and benchmarks.
 
+The rules are those at the head of `kvplan.scheduler`. Nothing is skipped and nothing is kept that can be counted again:
+blocks in use are added up over the running requests whenever they are asked for.
+"""
+
+import math
 from dataclasses import dataclass, field
+from functools import cache
 
 from kvplan.catalog import resolve
 from kvplan.engine import blocks_per_request, capacity, in_flight_tokens, layout
 from kvplan.memory import budget
 
+HASH_TOKENS = 512
+NO_LIMIT = 10**12
+
 
 @dataclass(eq=False)
 class Request:
+    """`units` are the pieces of its prefix, `blocks` what it holds besides them. `computed` of its `tokens` are in the
+    pool; `lost` is how many were when it was preempted."""
+
     place: int
     arrival: float
     prompt: int
     output: int
     declared: int
-    hashes: tuple = ()
+    units: tuple = ()
     generated: int = 0
     computed: int = 0
+    blocks: int = 0
     lost: int = 0
     swapped: bool = False
-    blocks: int = 0
-    units: tuple = ()
     first_s: float | None = None
     end_s: float | None = None
 
     @property
-    def wanted(self):
-        """Tokens whose cache must be there before the next one can be written."""
+    def tokens(self):
         return self.prompt + self.generated
+
+    @property
+    def writes(self):
+        """Whether all it has is in the pool, so that its next token can be written."""
+        return self.computed == self.tokens
 
 
 @dataclass
 class Outcome:
+    """`events` are (step, what, place). One entry a step: `used` blocks, `tokens` of the requests that write, how many
+    are `running` and `waiting`, and the `seconds` at its end. `requests` are those that were not rejected, in order of
+    arrival. `interrupted` counts preemptions within a prompt."""
+
     steps: int = 0
     events: list = field(default_factory=list)
     used: list = field(default_factory=list)
     tokens: list = field(default_factory=list)
     running: list = field(default_factory=list)
+    waiting: list = field(default_factory=list)
+    seconds: list = field(default_factory=list)
     prefill_tokens: int = 0
     hit_tokens: int = 0
     wasted_tokens: int = 0
     swapped_tokens: int = 0
-    requests: list = field(default_factory=list)
+    interrupted: int = 0
+    evicted: int = 0
     rejected: int = 0
+    requests: list = field(default_factory=list)
 
 
 def plain_simulate(rows, plan, policy, step_time, preemption="recompute"):
-    setting = resolve(plan)
-    shape = layout(setting)
-    in_flight = in_flight_tokens(setting, plan.context)
-    num_blocks = capacity(shape, plan.context, budget(setting).pool_bytes, in_flight).num_blocks
-    in_chunks = callable(step_time)
-    limit = setting.max_num_batched_tokens if in_chunks else 10**12
-    slots = min(setting.max_num_seqs, limit)
-    longest = max((row[2] for row in rows), default=1)
-    max_tokens = plan.max_tokens or longest
-    growing = [group.block_tokens * group.spec.dcp for group in shape.growing]
+    """Rows (arrival_s, prompt, output[, hashes]) through the pool of a plan -> Outcome."""
+    run = Run(rows, plan, policy, step_time, preemption)
+    while run.queue or run.running:
+        run.step()
+    return run.out
 
-    def in_all(tokens):
-        return blocks_per_request(shape, tokens + plan.spec_tokens, in_flight)
 
-    out, queue = Outcome(), []
-    for place, row in enumerate(rows):
-        arrival, prompt, output = row[:3]
-        if prompt >= plan.context:
-            out.rejected += 1
-            continue
-        declared = min(plan.context, prompt + max_tokens)
-        hashes = tuple(row[3]) if len(row) > 3 else ()
-        queue.append(Request(place, arrival, prompt, min(output, declared - prompt), declared, hashes))
-    queue.sort(key=lambda request: request.arrival)
-    out.requests = list(queue)
+class Run:
+    """`queue` are the requests that wait, the next one first; `running` those that run, the youngest last; `unused` the
+    units that nobody who runs refers to, the least recently used first."""
 
-    hashed = any(len(row) > 3 for row in rows) and plan.enable_prefix_caching
-    unit_tokens = unit_blocks = 0
-    if hashed and growing:
-        unit_tokens = 512
-        while any(unit_tokens % tokens for tokens in growing):
-            unit_tokens += 512
-        unit_blocks = sum(unit_tokens // tokens for tokens in growing)
-        for request in queue:
-            number = max(0, request.prompt - 1) // unit_tokens
-            ends = [(index + 1) * unit_tokens // 512 - 1 for index in range(number)]
-            request.units = tuple(request.hashes[end] for end in ends if end < len(request.hashes))
-    elif growing and plan.shared_prefix_tokens and not hashed:
-        common = min(plan.shared_prefix_tokens, plan.context - 1)
-        unit_tokens = min(common // tokens * tokens for tokens in growing)
-        unit_blocks = sum(common // tokens for tokens in growing)
-        for request in queue:
-            request.units = ("prefix",) if request.prompt > common else ()
+    def __init__(self, rows, plan, policy, step_time, preemption):
+        setting = resolve(plan)
+        shape = layout(setting)
+        in_flight = in_flight_tokens(setting, plan.context)
+        self.num_blocks = capacity(shape, plan.context, budget(setting).pool_bytes, in_flight).num_blocks
+        self.blocks_of = cache(lambda tokens: blocks_per_request(shape, tokens + plan.spec_tokens, in_flight))
+        self.in_parts = callable(step_time)
+        self.most_tokens = setting.max_num_batched_tokens if self.in_parts else NO_LIMIT
+        self.slots = min(setting.max_num_seqs, self.most_tokens)
+        self.reserves, self.swaps, self.step_time = policy == "reserve", preemption == "swap", step_time
 
-    running, unused = [], []
+        self.out, self.now, self.running, self.unused = Outcome(), -math.inf, [], []
+        self.out.requests = sorted(self.accepted(rows, plan), key=lambda request: request.arrival)
+        self.out.rejected = len(rows) - len(self.out.requests)
+        self.queue = list(self.out.requests)
+        self.name_units(rows, plan, [group.block_tokens * group.spec.dcp for group in shape.growing])
 
-    def used():
-        shared = {unit for request in running for unit in request.units}
-        return sum(request.blocks for request in running) + unit_blocks * len(shared)
+    def accepted(self, rows, plan):
+        max_tokens = plan.max_tokens or max((row[2] for row in rows), default=1)
+        for place, (arrival, prompt, output, *_) in enumerate(rows):
+            if prompt < plan.context:
+                declared = min(plan.context, prompt + max_tokens)
+                yield Request(place, arrival, prompt, min(output, declared - prompt), declared)
 
-    def book(request, tokens):
-        request.blocks = in_all(request.declared if policy == "reserve" else tokens) - unit_blocks * len(request.units)
+    def name_units(self, rows, plan, blocks):
+        """What the requests share: pieces named by their hashes, or the prefix of the plan."""
+        self.unit_tokens = self.unit_blocks = 0
+        if not blocks:
+            return
+        if plan.enable_prefix_caching and any(len(row) > 3 for row in rows):
+            self.unit_tokens = HASH_TOKENS
+            while any(self.unit_tokens % tokens for tokens in blocks):
+                self.unit_tokens += HASH_TOKENS
+            self.unit_blocks = sum(self.unit_tokens // tokens for tokens in blocks)
+            each = self.unit_tokens // HASH_TOKENS
+            for request in self.queue:
+                hashes = rows[request.place][3]
+                # At least one token of a prompt is computed; a piece of several hashes has the name of its last.
+                number = min(max(0, request.prompt - 1) // self.unit_tokens, len(hashes) // each)
+                request.units = tuple(hashes[(index + 1) * each - 1] for index in range(number))
+        elif plan.shared_prefix_tokens:
+            prefix = min(plan.shared_prefix_tokens, plan.context - 1)
+            self.unit_tokens = min(prefix // tokens * tokens for tokens in blocks)
+            self.unit_blocks = sum(prefix // tokens for tokens in blocks)
+            for request in self.queue:
+                request.units = ("prefix",) if request.prompt > prefix else ()
 
-    def leave(request):
-        running.remove(request)
-        others = {unit for other in running for unit in other.units}
-        for unit in reversed(request.units):
-            if unit not in others:
-                unused.append(unit)
+    def step(self):
+        if not self.running and self.queue[0].arrival > self.now:
+            self.now = self.queue[0].arrival
+            self.begin, self.begin_steps = self.now, self.out.steps
+        self.out.steps += 1
 
-    def evict():
-        while unused and used() + unit_blocks * len(unused) > num_blocks:
-            unused.pop(0)
+        # 1. Each running request writes a token; the youngest go where that takes more blocks than there are.
+        for request in self.running:
+            if request.writes:
+                self.book(request)
+        preempted = self.used() > self.num_blocks
+        while self.used() > self.num_blocks:
+            self.preempt(self.running[-1])
+        self.evict()
+        writing = [request for request in self.running if request.writes]
 
-    now, step, left = 0.0, 0, len(queue)
-    while left:
-        if not running and queue[0].arrival > now:
-            now = base = queue[0].arrival
-            base_step = step
-        elif step == 0:
-            base, base_step = now, 0
-        step += 1
-        budget_left, prefill, fresh, preempted = limit, 0, [], False
-
-        writing = [request for request in running if request.computed == request.wanted]
-        for request in writing:
-            book(request, request.wanted + 1)
-        while used() > num_blocks:
-            request = running[-1]
-            leave(request)
-            preempted = True
-            out.events.append((step, "preempted", request.place))
-            request.lost, request.swapped = request.computed, request in writing and preemption == "swap"
-            if request.swapped:
-                out.swapped_tokens += request.computed
-            else:
-                out.wasted_tokens += request.computed
-            request.computed = 0
-            if request in writing:
-                writing.remove(request)
-            request.blocks = 0
-            queue.insert(0, request)
-        evict()
-        budget_left -= len(writing)
-
-        for request in running:
-            if request not in writing:
-                part = min(request.wanted - request.computed, budget_left)
-                request.computed += part
-                prefill += part
-                budget_left -= part
-                if request.computed == request.wanted:
-                    fresh.append(request)
-
-        computing = any(request.computed < request.wanted for request in running)
-        while queue and queue[0].arrival <= now and not preempted and not computing and budget_left >= 1:
-            request = queue[0]
-            if len(running) >= slots:
+        # 2. The prompt that was begun is gone on with, then waiting requests are admitted.
+        self.left = self.most_tokens - len(writing)
+        before = self.out.prefill_tokens
+        for request in self.running:
+            if not request.writes:
+                self.compute(request)
+        while self.left and self.queue and self.queue[0].arrival <= self.now and not preempted:
+            if not all(request.writes for request in self.running) or not self.admit(self.queue[0]):
                 break
-            book(request, request.wanted + 1)
-            running.append(request)
-            if used() > num_blocks:
-                running.pop()
-                request.blocks = 0
-                break
-            queue.pop(0)
-            resident = {unit for other in running[:-1] for unit in other.units} | set(unused)
-            found = 0
-            for unit in request.units:
-                if unit not in resident:
-                    break
-                found += unit_tokens
-            for unit in request.units:
-                if unit in unused:
-                    unused.remove(unit)
-            evict()
-            if request.swapped:
-                request.computed, request.swapped = request.wanted, False
-                budget_left -= 1
-            else:
-                again = min(request.lost, found)
-                out.wasted_tokens -= again
-                out.hit_tokens += found - again
-                part = min(request.wanted - found, budget_left)
-                request.computed = found + part
-                prefill += part
-                budget_left -= part or 1
-                computing = request.computed < request.wanted
-            request.lost = 0
-            if request.computed == request.wanted:
-                fresh.append(request)
 
-        out.prefill_tokens += prefill
-        done_now = writing + fresh
-        for request in done_now:
+        self.out.waiting.append(sum(request.arrival <= self.now for request in self.queue))
+
+        # The step takes its time, and everyone whose prompt is there has a token more.
+        able = [request for request in self.running if request.writes]
+        for request in able:
             request.generated += 1
-        resident_tokens = sum(request.wanted if request in done_now else request.computed for request in running)
-        if in_chunks:
-            decoding = len(running) - len(fresh) - sum(request not in done_now for request in running)
-            now += step_time(prefill, decoding, resident_tokens)
+            request.computed += 1
+        if self.in_parts:
+            resident = sum(request.computed for request in self.running)
+            self.now += self.step_time(self.out.prefill_tokens - before, len(writing), resident)
         else:
-            now = base + (step - base_step) * step_time
-        for request in done_now:
-            request.computed = request.wanted - 1 if request.generated else request.computed
+            self.now = self.begin + (self.out.steps - self.begin_steps) * self.step_time
+        self.out.used.append(self.used())
+        self.out.running.append(len(self.running))
+        self.out.seconds.append(self.now)
+        self.out.tokens.append(sum(request.tokens for request in able))
+
+        # 3. Who has written the last token ends.
+        for request in able:
             if request.first_s is None:
-                request.first_s = now
-                out.events.append((step, "admitted", request.place))
-        out.used.append(used())
-        out.running.append(len(running))
-        out.tokens.append(sum(request.wanted for request in done_now))
-        for request in done_now:
-            # The token just written is computed with the next one; what counts is that it is there.
-            request.computed = request.wanted
+                request.first_s = self.now
+                self.note("first token", request)
             if request.generated == request.output:
-                leave(request)
-                request.end_s = now
-                out.events.append((step, "completed", request.place))
-                left -= 1
-    out.steps = step
-    return out
+                request.end_s = self.now
+                self.note("completed", request)
+                self.leave(request)
+
+    def used(self):
+        """Blocks in use: those of each request, and shared ones once."""
+        shared = {unit for request in self.running for unit in request.units}
+        return sum(request.blocks for request in self.running) + self.unit_blocks * len(shared)
+
+    def book(self, request):
+        """Blocks for all a request has and the token that comes next, or for all it may ever have."""
+        tokens = request.declared if self.reserves else request.tokens + 1
+        request.blocks = self.blocks_of(tokens) - self.unit_blocks * len(request.units)
+
+    def compute(self, request):
+        """As much of a prompt, and of what was generated before a preemption, as the step may take."""
+        part = min(request.tokens - request.computed, self.left)
+        request.computed += part
+        self.out.prefill_tokens += part
+        self.left -= part
+
+    def admit(self, request):
+        """Whether there is a slot and room for all its tokens; then it runs."""
+        others = list(self.running)
+        self.book(request)
+        self.running.append(request)
+        if len(others) == self.slots or self.used() > self.num_blocks:
+            self.running.pop()
+            return False
+        self.queue.pop(0)
+        resident = {unit for other in others for unit in other.units} | set(self.unused)
+        found = 0
+        while found < len(request.units) and request.units[found] in resident:
+            found += 1
+        self.unused = [unit for unit in self.unused if unit not in request.units]
+        self.evict()
+        if request.swapped:
+            request.computed, request.swapped = request.tokens, False
+            self.left -= 1
+        else:
+            hits = found * self.unit_tokens
+            again = min(request.lost, hits)  # what was computed twice is not, where it is still there
+            self.out.wasted_tokens -= again
+            self.out.hit_tokens += hits - again
+            request.computed = hits
+            if request.writes:  # nothing to compute, but its token is one of the step
+                self.left -= 1
+            self.compute(request)
+        return True
+
+    def preempt(self, request):
+        """It goes back to the head of the queue with what it has generated."""
+        self.note("preempted", request)
+        self.out.interrupted += not request.writes
+        request.swapped = self.swaps and request.writes
+        request.lost = 0 if request.swapped else request.computed
+        self.out.wasted_tokens += request.lost
+        self.out.swapped_tokens += request.computed - request.lost
+        request.computed = 0
+        self.leave(request)
+        self.queue.insert(0, request)
+
+    def leave(self, request):
+        """Its units stay while there is room, the end of a prefix being the first to go."""
+        self.running.remove(request)
+        needed = {unit for other in self.running for unit in other.units}
+        self.unused += [unit for unit in reversed(request.units) if unit not in needed]
+
+    def evict(self):
+        while self.unused and self.used() + self.unit_blocks * len(self.unused) > self.num_blocks:
+            self.unused.pop(0)
+            self.out.evicted += 1
+
+    def note(self, what, request):
+        self.out.events.append((self.out.steps, what, request.place))

@@ -136,6 +136,7 @@ FIELDS = {
     "spec_tokens": whole((0, 1, 5), 0, 64),
     "shared_prefix_tokens": whole((0, 100, 1000, 4096), 0, 2**24),
     "admission": st.sampled_from(("reserve", "on_demand")),
+    "max_tokens": st.none() | whole((1, 256, 1024), 1, 2**24),
     "tenant_quota_fraction": st.none() | fractions(),
     "workload": st.one_of(st.just("auto"), ids("workload")),
     "prompt_mean": real((1.0, 512.5, 1024.0), 1.0, 2.0**24),

@@ -33,7 +33,7 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-PAGES = ("/", "/batching", "/paging")
+PAGES = ("/", "/pool", "/batching", "/paging")
 PAGES_OF_TEXT = ("/engine-log", "/help")
 SHARED = Plan(model="llama-3.1-70b", tp=4, context=32768, kv_dtype="fp8", gpu_memory_utilization=0.9)
 
@@ -195,7 +195,7 @@ def test_switching_pages_keeps_the_plan(open_page):
     with open_page("/?model=llama-3.1-70b&tp=4") as page:
         slider(page, "context").press("ArrowRight")
         settle(page)
-        for name in ("Batching", "Paging", "Ceiling"):
+        for name in ("Pool", "Batching", "Paging", "Ceiling"):
             page.get_by_role("link", name=name).click()
             settle(page)
             assert plan_of(page) == Plan(model="llama-3.1-70b", tp=4, context=16384)
@@ -339,6 +339,18 @@ def test_a_pasted_log_is_explained_and_becomes_the_plan(open_page):
         settle(page)
         assert plan_of(page) == plan
         expect_answer(page, plan)
+
+
+def test_a_long_run_shows_its_figures_while_the_sliders_stay_live(open_page):
+    with open_page("/pool?workload=seeded-200&max_num_seqs=16") as page:
+        page.locator(".st-key-long_run").get_by_text("100,000", exact=True).click()
+        figures = page.locator(".st-key-long_run_figures")
+        figures.get_by_text("Completed", exact=True).wait_for(timeout=60_000)
+        row = figures.locator("tr", has=page.get_by_text("Completed", exact=True))
+        assert row.inner_text().split()[1:] == ["100,000", "100,000"]
+        slider(page, "context").press("ArrowRight")
+        settle(page)
+        assert plan_of(page) == Plan(workload="seeded-200", max_num_seqs=16, context=16384)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -39,6 +39,7 @@ BOUNDS = {
     "spec_tokens": (0, 64),
     "shared_prefix_tokens": (0, 2**24),
     "tenant_quota_fraction": (0.0, 1.0),
+    "max_tokens": (1, 2**24),
     "prompt_mean": (1.0, 2.0**24),
     "output_mean": (1.0, 2.0**24),
     "batch": (1, 2**20),

@@ -45,6 +45,9 @@ ORDER = (
     "simulate",
     "report",
     "backlog",
+    "pool",
+    "lifecycle",
+    "shapes",
     "accuracy",
     "accuracy_document",
     "ledger",
@@ -60,6 +63,7 @@ ORDER = (
     "labels",
     "drawing",
     "figures",
+    "pool_figures",
     "cli",
     "__main__",
     "dashboard",
@@ -171,6 +175,7 @@ def test_only_the_dashboard_imports_streamlit_and_pandas_and_only_it_and_figures
             "app.py": {"streamlit"},
             "kvplan/drawing.py": {"plotly"},
             "kvplan/figures.py": {"plotly"},
+            "kvplan/pool_figures.py": {"plotly"},
         }.get(source_id(path), set())
     assert imported_packages(path.read_text()) & drawing <= allowed
 

@@ -120,6 +120,7 @@ def _draw_serving() -> None:
     with st.expander("Admission, engine limits", type="compact", key="more_serving"):
         _segments("admission", "Admission")
         _number("max_num_seqs", "max_num_seqs")
+        _number("max_tokens", "max_tokens", placeholder="longest output")
         _number("tenant_quota_fraction", "Tenant quota, of the ceiling", placeholder="none")
         _number("shared_prefix_tokens", "Shared prefix, tokens")
         _number("max_num_batched_tokens", "max_num_batched_tokens")

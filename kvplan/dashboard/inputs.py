@@ -48,6 +48,7 @@ BOUNDS = {
     "allocator_overhead_fraction": (0.0, 1.0),
     "kv_cache_memory_bytes": (0, MAX_BYTES),
     "tenant_quota_fraction": (0.0, 1.0),
+    "max_tokens": (1, 2**24),
     "head_dim": (1, 65536),
     "pp": (1, 64),
     "dcp": (1, 64),
@@ -130,6 +131,8 @@ HELP = {
     "shared_prefix_tokens": "Tokens at the start that all requests share; whole blocks of them are stored once.",
     "admission": "Reserve: a request books the whole context. On demand: it books what it holds and grows; more fit on "
     "average, and when the pool runs out somebody is preempted.",
+    "max_tokens": "The longest answer a request may ask for. A reserving scheduler books min(context, prompt + "
+    "max_tokens) for it, and longer outputs end there. Empty: the longest output of the workload.",
     "tenant_quota_fraction": "The share of the memory ceiling one tenant may take; empty: no quota.",
     "workload": "Request lengths, from a trace or `auto`: the means and the family given below.",
     "prompt_mean": "Mean prompt in tokens, where the workload is `auto`.",

@@ -14,6 +14,11 @@ from kvplan.units import count, mean
 MAX_TRACE_MB = 500
 
 
+def trace_read() -> Trace | None:
+    """The trace that was read last in this session."""
+    return st.session_state.get("trace_read", (None, None))[1]
+
+
 def draw(plan: Plan) -> None:
     """The reader, and the way back to the workload once a trace has been read."""
     with st.popover("Read a trace", icon=":material/upload_file:", key="trace"):

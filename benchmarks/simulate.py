@@ -1,0 +1,90 @@
+"""How many requests a second the simulator serves, beside a plain one that looks at every request in every step.
+
+    python benchmarks/simulate.py [--requests N] [--profile]
+
+Azure conversation lengths, 256 slots, a backlog. Both get the same requests (the plain one the first of them) and must
+end with the same steps and preemptions. Rates are of whole calls, the best of several, as noise only adds.
+"""
+
+import argparse
+import cProfile
+import pstats
+import resource
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from kvplan import Plan
+from kvplan.catalog import resolve
+from kvplan.lengths import draw
+from kvplan.simulate import simulate
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from plain_simulator import plain_simulate
+
+RUNS = 3
+SLOTS = 256
+BLOCK_BYTES = 2_097_152
+"""Of 16 tokens of Llama 3.1 8B in bf16."""
+
+
+def by_work(prefill_tokens: int, decoding: int, resident_tokens: int) -> float:
+    """Seconds of a step that grow with what it does; a stand-in that costs as little as a function can."""
+    return 0.008 + 2e-5 * prefill_tokens + 1e-8 * resident_tokens
+
+
+CASES = {
+    "constant step, roomy pool": (24_000, "on_demand", 0.02),
+    "constant step, few preempted": (20_000, "on_demand", 0.02),
+    "constant step, tight pool": (16_500, "on_demand", 0.02),
+    "constant step, reserve": (24_000, "reserve", 0.02),
+    "varying step, prompts in parts": (20_000, "on_demand", by_work),
+}
+
+
+def best(call, runs: int = RUNS):
+    """Seconds of the fastest run, and its result."""
+    seconds = []
+    for _ in range(runs):
+        start = time.perf_counter()
+        result = call()
+        seconds.append(time.perf_counter() - start)
+    return min(seconds), result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--requests", type=int, default=1_000_000)
+    parser.add_argument("--profile", action="store_true", help="where the time of the second case goes")
+    options = parser.parse_args()
+    prompts, outputs = draw(resolve(Plan()).lengths, options.requests, seed=0)
+    requests = np.column_stack([np.zeros(options.requests), prompts, outputs])
+    few = [(0.0, int(prompt), int(output)) for _, prompt, output in requests[: max(1, options.requests // 500)]]
+    print(f"{options.requests:,} requests of the Azure conversation trace; the plain one serves {len(few):,} of them")
+    print(f"{'case':<32}{'preempted':>10}{'simulate':>16}{'plain':>14}{'ratio':>9}")
+    for name, (blocks, policy, step_time) in CASES.items():
+        plan = Plan(max_num_seqs=SLOTS, kv_cache_memory_bytes=blocks * BLOCK_BYTES)
+        runs = RUNS if options.requests <= 2_000_000 else 1
+        seconds, found = best(partial(simulate, requests, plan, policy=policy, step_time=step_time), runs)
+        slow, plain = best(partial(plain_simulate, few, plan, policy, step_time), 1)
+        same = simulate(few, plan, policy=policy, step_time=step_time)
+        preempted = sum(kind == "preempted" for _, kind, _ in plain.events)
+        if (plain.steps, preempted) != (same.steps, same.preemptions):
+            raise SystemExit(f"{name}: plain {plain.steps:,} steps, {preempted:,} preempted; simulate differs")
+        rate, slow_rate = options.requests / seconds, len(few) / slow
+        share = found.preempted_requests / found.completed
+        print(f"{name:<32}{share:>9.1%}{rate:>12,.0f} r/s{slow_rate:>10,.0f} r/s{rate / slow_rate:>8,.0f}×")
+    print(f"most memory of this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB")
+    if options.profile:
+        blocks, policy, step_time = CASES["constant step, few preempted"]
+        plan = Plan(max_num_seqs=SLOTS, kv_cache_memory_bytes=blocks * BLOCK_BYTES)
+        with cProfile.Profile() as profile:
+            simulate(requests, plan, policy=policy, step_time=step_time)
+        pstats.Stats(profile).sort_stats("tottime").print_stats(8)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""A run of many requests, or of the trace that was read, in the process beside the server."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from kvplan import pool
+from kvplan.dashboard import frame, jobs, trace_reader
+from kvplan.dashboard.text import escape
+from kvplan.plan import Plan
+from kvplan.report import Report
+from kvplan.traces import Trace
+from kvplan.traffic import of_trace
+from kvplan.units import count
+
+NUMBERS = (100_000, 1_000_000)
+NONE = "none"
+POLL_S = 0.4
+
+
+def draw(report: Report, arrivals: tuple | None) -> None:
+    """The choice, and how far the run is or what came of it. Any other input cancels it."""
+    trace = trace_reader.trace_read()
+    options = [NONE, *map(count, NUMBERS)]
+    if trace is not None:
+        options.append(_name(trace))
+    with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
+        frame.heading("A longer run", "requests, under both policies; other pages and users go on meanwhile")
+        chosen = st.segmented_control(
+            "Requests of a longer run",
+            options,
+            default=NONE,
+            required=True,
+            label_visibility="collapsed",
+            key="long_run",
+        )
+    job = _job((report.plan, arrivals, chosen), trace)
+    if job is None:
+        st.caption("Drawn from the workload, or a trace as it came once one is read: its own times, its own prefixes.")
+        return
+    st.fragment(_show, run_every=None if job.is_over else POLL_S)(job)
+
+
+def _name(trace: Trace) -> str:
+    return f"the trace, {count(trace.prompts.size)}"
+
+
+def _job(wanted: tuple[Plan, tuple | None, str], trace: Trace | None) -> jobs.Job | None:
+    """The work that is wanted now; the former is cancelled where that has changed."""
+    plan, arrivals, chosen = wanted
+    former, job = st.session_state.get("long_job", (None, None))
+    if former == wanted:
+        return job
+    if job is not None:
+        job.cancel()
+    job = None
+    if chosen != NONE:
+        of_workload = {count(number): number for number in NUMBERS}
+        requests = of_workload[chosen] if chosen in of_workload else of_trace(trace)
+        job = jobs.start(pool.runs_of_plan, plan, requests, arrivals if chosen in of_workload else None)
+    st.session_state["long_job"] = (wanted, job)
+    return job
+
+
+def _show(job: jobs.Job) -> None:
+    if not job.is_over:
+        st.progress(job.share_done, "Running" if job.share_done else "Waiting for the worker")
+        return
+    if st.session_state.get("long_shown") is not job:
+        # Once more, so that nothing asks for it again.
+        st.session_state["long_shown"] = job
+        st.rerun()
+    try:
+        runs = job.result()
+    except ValueError as error:
+        st.error(escape(str(error)))
+        return
+    with st.container(key="long_run_figures"):
+        frame.plain_table(pool.results(runs))

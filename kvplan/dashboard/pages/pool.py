@@ -1,0 +1,121 @@
+"""Pool: the blocks over time, under reservation and on demand, who holds them, and the life of one request."""
+
+import pandas as pd
+import streamlit as st
+
+from kvplan import lifecycle, metrics, pool, pool_figures, shapes, verdict
+from kvplan.dashboard import frame, long_run
+from kvplan.dashboard.text import escape
+from kvplan.units import count, gib_or_less
+
+AT_ONCE, AT_RATE = "all at once", "at the plan's rate"
+
+
+def draw_runs(report, runs) -> None:
+    """Both policies on the same requests: occupancy, and requests that run."""
+    last = pool_figures.last_step(runs)
+    for column, run in zip(st.columns(2, gap="medium"), (runs.reserve, runs.on_demand), strict=True):
+        with column, st.container(gap="xsmall"):
+            name = pool_figures.POLICY_NAMES[run.outcome.policy].capitalize()
+            result = f"{name}: {count(run.running_while_waiting)} run, {count(run.outcome.steps)} steps"
+            frame.heading(result)
+            frame.chart(
+                pool_figures.occupancy_figure(report, run, last, frame.palette()),
+                result,
+                key=f"pool_{run.outcome.policy}",
+            )
+    st.caption(
+        "Booked in blue, tokens held in green, the pool's end dashed; a tick above it is a preemption. Requests are "
+        "admitted first come, first served; who is preempted computes its cache again."
+    )
+    with st.container(gap="xsmall"):
+        frame.heading("Requests that run", "on the same pool, against steps")
+        frame.chart(
+            pool_figures.running_figure(runs, last, frame.palette()),
+            "Requests running against steps under both policies",
+            key="pool_running",
+        )
+
+
+def draw_holders(report, runs) -> None:
+    """Who holds what in a moment of the run on demand."""
+    with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
+        frame.heading("Who holds what", "requests running together on demand, MiB on each device")
+        moment = st.segmented_control(
+            "Moment",
+            list(runs.moments),
+            default=next(iter(runs.moments)),
+            required=True,
+            label_visibility="collapsed",
+            key=f"moment {' '.join(runs.moments)}",
+        )
+    held = "Held, MiB"
+    decimals = {held: 1, "Booked on demand, MiB": 1, "Booked by reserve, MiB": 1}
+    frame.table(pd.DataFrame(pool.holders(report, runs.moments[moment])), decimals=decimals)
+    st.caption(escape(verdict.growth(report, runs.moments[moment])) + ".")
+
+
+def draw_life(report) -> None:
+    """One request, stage by stage, and its memory."""
+    life = lifecycle.lifecycle(report)
+    frame.heading(
+        "One request from admission to release",
+        f"the workload's means: prompt {count(life.prompt)}, output {count(life.output)} tokens; sizes on each device",
+    )
+    with st.grid(4, min_column_width=150):
+        for name, words in verdict.stages(report, life).items():
+            with st.container(border=True, height="stretch", gap="xxsmall"):
+                st.markdown(f"**{name}**")
+                st.caption(escape(words))
+    frame.chart(
+        pool_figures.life_figure(life, frame.palette()),
+        f"One request's memory; reserve books {gib_or_less(life.reserved_bytes)} from the beginning",
+        key="life_chart",
+    )
+    st.caption(escape(verdict.cache_saves(life)) + ".")
+
+
+def draw_page() -> None:
+    report = frame.current_report()
+    if not (report.engine.fits and report.capacity.batch_ceiling):
+        frame.opening(report, verdict.ceiling(report), metrics.ceiling(report))
+        frame.heading("The pool over time")
+        st.caption("With a plan that runs at least one request, its blocks are shown here step by step.")
+        frame.footing(report)
+        return
+    arrivals = pool.arrivals_of(report.setting)
+    at_rate = arrivals is not None and st.session_state.get("pool_arrivals") == AT_RATE
+    number = pool.usual_number(report)
+    runs = frame.once(
+        "pool_runs",
+        (report.plan, at_rate),
+        lambda: pool.runs(report, pool.requests_of(report.setting, number), arrivals if at_rate else None),
+    )
+    frame.opening(report, verdict.pool(report, runs), metrics.pool(report, runs))
+    with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
+        frame.heading("The same requests under both policies", "what is booked and what is held, in each step")
+        if arrivals is not None:
+            st.segmented_control(
+                "How requests come",
+                (AT_ONCE, AT_RATE),
+                default=AT_ONCE,
+                required=True,
+                label_visibility="collapsed",
+                key="pool_arrivals",
+                persist_state="session",
+                help=f"At {arrivals[1]:,.2f} requests/s, with gaps that vary by {arrivals[2]:.2g} times their mean.",
+            )
+    draw_runs(report, runs)
+    with st.expander("All figures of both runs", type="compact", key="pool_figures"):
+        frame.plain_table(pool.results(runs))
+    draw_holders(report, runs)
+    draw_life(report)
+    frame.heading(
+        "The tensors of this cache", "on a device; dimensions: layers, key and value, batch, heads, tokens, width"
+    )
+    frame.plain_table(shapes.shapes(report))
+    long_run.draw(report, arrivals if at_rate else None)
+    frame.footing(report)
+
+
+draw_page()

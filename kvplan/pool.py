@@ -1,0 +1,286 @@
+"""A plan's pool over time: the same requests under both policies, who holds what, and when the pool runs out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from functools import partial
+
+import numpy as np
+
+from kvplan import lengths
+from kvplan.cache import held_bytes
+from kvplan.catalog import Setting
+from kvplan.engine import in_flight_tokens, layout
+from kvplan.growth import blocks_at, steps_to_exhaustion
+from kvplan.plan import Plan
+from kvplan.prefix_cache import of_prefix
+from kvplan.report import Report, evaluate
+from kvplan.scheduler import Progress
+from kvplan.simulate import POLICIES, Simulation, percentiles, simulate
+from kvplan.units import MIB, count, mean, percent_exact
+
+SCHEMA = "kvplan.simulation/1"
+SEED = 37
+REQUESTS_PER_RUNNING = 15
+FEWEST, MOST_AT_ONCE = 500, 12_000
+"""Requests of a run that a page waits for: enough for a steady state, and done in some 0.1 s."""
+RANKS = {"largest": 1.0, "larger than 3 in 4": 0.75, "median": 0.5, "larger than 1 in 4": 0.25, "smallest": 0.0}
+TIMES = ("ttft_s", "tpot_s", "e2e_s")
+PER_REQUEST = (*TIMES, "places", "first_steps", "completed_steps", "preempted_places")
+FILLS, RUNS_OUT, PEAK = "as it first fills", "before it runs out", "at its peak"
+
+
+@dataclass(frozen=True, eq=False)
+class Moment:
+    """The pool of a run in one of its steps, before anyone was preempted: the `prompts` and `tokens` of the requests
+    that run, the tokens each is `declared` to grow to, blocks booked and free, and after how many steps these run out
+    if no request ends (None: never)."""
+
+    step: int
+    prompts: np.ndarray
+    tokens: np.ndarray
+    declared: np.ndarray
+    used_blocks: int
+    free_blocks: int
+    steps_left: int | None
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One policy's run without what has an entry for each request, and percentiles (50, 95, 99) instead of it.
+    `running_while_waiting` is the mean of requests that run while others wait, which the tail of a backlog would hide;
+    of all that run where none waits."""
+
+    outcome: Simulation
+    running_while_waiting: float
+    ttft_s: tuple[float | None, ...]
+    tpot_s: tuple[float | None, ...]
+    e2e_s: tuple[float | None, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Runs:
+    """The same `number` of requests under both policies, how they came, and moments of the run on demand by their
+    names."""
+
+    number: int
+    came: str
+    reserve: Run
+    on_demand: Run
+    moments: dict[str, Moment]
+
+
+def usual_number(report: Report) -> int:
+    """Requests that fill the pool some ten times over, or as many as were observed in order."""
+    if report.setting.workload is not None and report.setting.workload.samples:
+        return len(report.setting.workload.samples)
+    wanted = REQUESTS_PER_RUNNING * report.capacity.on_demand_running
+    return min(max(FEWEST, wanted), MOST_AT_ONCE)
+
+
+def requests_of(setting: Setting, number: int) -> np.ndarray:
+    """So many requests (0, prompt, output) of the workload, int64 of shape (n, 3): as observed, or drawn from it."""
+    samples = setting.workload and setting.workload.samples
+    if samples and number <= len(samples):
+        prompts, outputs = np.array(samples[:number], dtype=np.int64).T
+    else:
+        prompts, outputs = lengths.draw(setting.lengths, number, SEED)
+    return np.column_stack([np.zeros(number, dtype=np.int64), prompts, outputs])
+
+
+def arrivals_of(setting: Setting) -> tuple | None:
+    """How requests come at the plan's rate: gaps that vary as the plan says, exponential where it says nothing. None
+    where the plan has no rate."""
+    if not setting.arrival_rate:
+        return None
+    return "gamma", setting.arrival_rate, 1.0 if setting.arrival_cv is None else setting.arrival_cv
+
+
+def runs(
+    report: Report,
+    requests,
+    arrivals: tuple | None = None,
+    preemption: str = "recompute",
+    progress: Progress | None = None,
+) -> Runs:
+    """Both policies on the same requests (arrival_s, prompt, output[, hashes]). Raises ValueError where the plan cannot
+    serve, or `progress` stopped a run, which is called with the requests done of both."""
+    simulations = []
+    for number, policy in enumerate(POLICIES):
+        found = simulate(
+            requests,
+            report.plan,
+            policy=policy,
+            preemption=preemption,
+            arrivals=arrivals,
+            seed=SEED,
+            progress=progress and partial(_tell, progress, number),
+        )
+        if found.unfinished:
+            raise ValueError("the run was stopped")
+        simulations.append(found)
+    reserve, on_demand = simulations
+    prompts = np.array([row[1] for row in requests], dtype=np.int64)
+    return Runs(
+        number=len(requests),
+        came=_came(requests, arrivals),
+        reserve=_without_arrays(reserve),
+        on_demand=_without_arrays(on_demand),
+        moments=_moments(report.setting, on_demand, prompts),
+    )
+
+
+def _came(requests, arrivals: tuple | None) -> str:
+    if arrivals is not None:
+        return f"at {arrivals[1]:,.3g} requests/s"
+    return "all at once" if len({row[0] for row in requests[:1000]}) < 2 else "at their own times"
+
+
+def runs_of_plan(plan: Plan, requests, arrivals: tuple | None = None, progress: Progress | None = None) -> Runs:
+    """`runs` for a process of its own, which is handed a plan; `requests` is how many, or a sequence of them."""
+    report = evaluate(plan)
+    if isinstance(requests, int):
+        requests = requests_of(report.setting, requests)
+    return runs(report, requests, arrivals, progress=progress)
+
+
+def _tell(progress: Progress, number: int, done: int, total: int) -> bool | None:
+    """Progress of one of two runs as that of both."""
+    return progress(number * total + done, 2 * total)
+
+
+def holders(report: Report, moment: Moment) -> list[dict]:
+    """Who holds what in a moment: the largest and the smallest request, some between them, and all together; sizes on a
+    device of the fullest stage."""
+    blocks, size = _blocks(report.setting), layout(report.setting).bytes_per_block
+    columns = {
+        "Prompt": moment.prompts,
+        "Generated": moment.tokens - moment.prompts,
+        "Held, MiB": held_bytes(report.setting, moment.tokens) / MIB,
+        "Booked on demand, MiB": blocks(moment.tokens) * size / MIB,
+        "Booked by reserve, MiB": blocks(moment.declared) * size / MIB,
+    }
+    order = np.argsort(moment.tokens, kind="stable")
+    ranks = [order[round(rank * (order.size - 1))] for rank in RANKS.values()]
+    rows = [
+        {"Request": name} | {column: values[place].item() for column, values in columns.items()}
+        for name, place in zip(RANKS, ranks, strict=True)
+    ]
+    together = {column: values.sum().item() for column, values in columns.items()}
+    together["Booked on demand, MiB"] = moment.used_blocks * size / MIB
+    return [*rows, {"Request": f"all {count(order.size)} together"} | together]
+
+
+def results(runs: Runs) -> list[dict]:
+    """Both runs beside each other, figure by figure, as words."""
+    columns = {"Reserve": runs.reserve, "On demand": runs.on_demand}
+    return [
+        {"Figure": name} | {policy: words(run) for policy, run in columns.items()} for name, words in FIGURES.items()
+    ]
+
+
+def to_dict(plan: Plan, found: Runs) -> dict:
+    """What `simulate --json` prints: of each run its counts, shares and times; null for what is undefined."""
+    kept = [part.name for part in fields(Simulation) if part.type in ("str", "int", "float")]
+
+    def run(one: Run) -> dict:
+        counts = {name: getattr(one.outcome, name) for name in kept}
+        times = {name: dict(zip(("p50", "p95", "p99"), getattr(one, name), strict=True)) for name in TIMES}
+        return (
+            counts | {"running_while_waiting": one.running_while_waiting} | times | {"notes": list(one.outcome.notes)}
+        )
+
+    parts = {"reserve": run(found.reserve), "on_demand": run(found.on_demand)}
+    return {"schema": SCHEMA, "plan": plan.model_dump(mode="json"), "requests": found.number} | parts
+
+
+def _seconds(values: tuple[float | None, ...]) -> str:
+    """Seconds with three figures, whole ones from a hundred on."""
+    return " / ".join("–" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.3g}" for value in values)
+
+
+FIGURES = {
+    "Requests running, mean while others wait": lambda run: count(run.running_while_waiting),
+    "Requests running, most": lambda run: count(run.outcome.peak_running),
+    "Steps": lambda run: count(run.outcome.steps),
+    "Slot-steps used": lambda run: percent_exact(run.outcome.busy),
+    "Blocks booked, mean of the pool": lambda run: percent_exact(run.outcome.mean_blocks / run.outcome.num_blocks),
+    "Blocks booked, most of the pool": lambda run: percent_exact(run.outcome.peak_blocks / run.outcome.num_blocks),
+    "Tokens a running request holds, mean": lambda run: mean(run.outcome.mean_tokens),
+    "Preemptions": lambda run: count(run.outcome.preemptions),
+    "Requests preempted": lambda run: count(run.outcome.preempted_requests),
+    "Tokens computed again": lambda run: count(run.outcome.wasted_tokens),
+    "Prompt tokens found in the pool": lambda run: count(run.outcome.prefix_hit_tokens),
+    "Time to first token, s (50 / 95 / 99%)": lambda run: _seconds(run.ttft_s),
+    "Time per output token, s (50 / 95 / 99%)": lambda run: _seconds(run.tpot_s),
+    "End to end, s (50 / 95 / 99%)": lambda run: _seconds(run.e2e_s),
+    "Output tokens/s": lambda run: mean(run.outcome.output_tokens_per_s),
+    "L, requests in the system": lambda run: f"{run.outcome.mean_in_system:,.2f}",
+    "λ, requests completed/s": lambda run: f"{run.outcome.rate:,.3f}",
+    "W, seconds in the system": lambda run: f"{run.outcome.mean_time_in_system:,.3f}",
+    "λ × W": lambda run: f"{run.outcome.rate * run.outcome.mean_time_in_system:,.2f}",
+    "Completed": lambda run: count(run.outcome.completed),
+    "Rejected, prompt as long as the context": lambda run: count(run.outcome.rejected),
+    "Output cut at the context or max_tokens": lambda run: count(run.outcome.truncated),
+}
+"""What a run says, by its name."""
+
+
+def _without_arrays(simulation: Simulation) -> Run:
+    line = simulation.timeline
+    waits = line.waiting > 0
+    return Run(
+        running_while_waiting=float(line.running[waits].mean()) if waits.any() else simulation.mean_running,
+        outcome=replace(simulation, **dict.fromkeys(PER_REQUEST, np.zeros(0))),
+        ttft_s=percentiles(simulation.ttft_s),
+        tpot_s=percentiles(simulation.tpot_s),
+        e2e_s=percentiles(simulation.e2e_s),
+    )
+
+
+def _moments(setting: Setting, run: Simulation, prompts: np.ndarray) -> dict[str, Moment]:
+    """The step in which a request first has to wait, and the last one before the pool runs out or, if it never does,
+    the fullest."""
+    steps, found = run.timeline.steps, {}
+    last = run.preempted_at[0] - 1 if run.preempted_at.size else run.steps
+    waits = np.flatnonzero((run.timeline.waiting > 0) & (steps <= last))
+    if waits.size:
+        found[FILLS] = int(steps[waits[0]])
+    if run.preempted_at.size:
+        found = {name: step for name, step in found.items() if step < last} | {RUNS_OUT: int(last)}
+    elif steps.size:
+        found[PEAK] = int(steps[run.timeline.blocks.argmax()])
+    return {name: _moment(setting, run, prompts, step) for name, step in found.items()}
+
+
+def _moment(setting: Setting, run: Simulation, prompts: np.ndarray, step: int) -> Moment:
+    """The requests that run in a step before which none was preempted: each has a token for each step since its
+    first."""
+    running = (run.first_steps <= step) & (step <= run.completed_steps)
+    own = prompts[run.places[running]]
+    tokens = own + step - run.first_steps[running] + 1
+    blocks = _blocks(setting)
+    used = int(blocks(tokens).sum()) - _booked_once(setting, own)
+    free = run.num_blocks - used
+    return Moment(
+        step=step,
+        prompts=own,
+        tokens=tokens,
+        declared=np.minimum(setting.plan.context, own + run.max_tokens),
+        used_blocks=used,
+        free_blocks=free,
+        steps_left=steps_to_exhaustion(tokens, blocks, free),
+    )
+
+
+def _booked_once(setting: Setting, prompts: np.ndarray) -> int:
+    """Blocks of a shared prefix that would be counted again for each request but the first that has it."""
+    prefix = min(setting.plan.shared_prefix_tokens, setting.plan.context - 1)
+    found, units = of_prefix(prefix, prompts, layout(setting), 0)
+    return found.unit_blocks * max(0, sum(map(len, units)) - 1)
+
+
+def _blocks(setting: Setting):
+    """Blocks of a request by its tokens."""
+    shape, in_flight = layout(setting), in_flight_tokens(setting, setting.plan.context)
+    return lambda tokens: blocks_at(shape, in_flight, tokens + setting.plan.spec_tokens)
