@@ -15,7 +15,10 @@ from kvplan.engine import in_flight_tokens, layout
 from kvplan.growth import blocks_at
 from kvplan.lengths import mean_prompt
 from kvplan.report import Report
+from kvplan.units import ceil_div
 
+PART = 4096
+"""Steps that are summed up at once."""
 POINTS = 400
 """Steps a picture is drawn of at most."""
 
@@ -40,8 +43,11 @@ class Lifecycle:
     read_bytes: int
 
 
-def lifecycle(report: Report, prompt: int | None = None, output: int | None = None) -> Lifecycle:
-    """The life of a request, by default of the workload's mean prompt and mean output.
+def lifecycle(
+    report: Report, prompt: int | None = None, output: int | None = None, max_tokens: int | None = None
+) -> Lifecycle:
+    """The life of a request, by default of the workload's mean prompt and mean output. `max_tokens` is the plan's, else
+    as given, else the workload's longest output.
 
     >>> from kvplan import Plan, evaluate
     >>> plan = Plan(model="llama-3.1-70b", tp=4, context=131072)
@@ -52,9 +58,10 @@ def lifecycle(report: Report, prompt: int | None = None, output: int | None = No
     setting = report.setting
     context = setting.plan.context
     prompt = min(round(mean_prompt(setting.lengths)) if prompt is None else prompt, context - 1)
-    output = min(max(1, round(setting.lengths.mean)) if output is None else output, context - prompt)
-    longest = setting.plan.max_tokens or int(np.ceil(setting.lengths.outputs.max()))
-    declared = min(context, prompt + max(longest, output))
+    wanted = max(1, round(setting.lengths.mean)) if output is None else output
+    longest = setting.plan.max_tokens or max(wanted, max_tokens or int(np.ceil(setting.lengths.outputs.max())))
+    declared = min(context, prompt + longest)
+    output = min(wanted, declared - prompt)
 
     shape, in_flight, spec = layout(setting), in_flight_tokens(setting, context), setting.plan.spec_tokens
     steps = np.unique(np.linspace(1, output, min(output, POINTS)).round().astype(np.int64))
@@ -72,7 +79,8 @@ def lifecycle(report: Report, prompt: int | None = None, output: int | None = No
         first_blocks=int(blocks[0]),
         last_blocks=int(blocks[-1]),
         reserved_blocks=reserved,
-        read_bytes=int(held_bytes(setting, every).sum()),
+        # In parts, as bytes of many steps are more than 64 bits count.
+        read_bytes=sum(int(held_bytes(setting, part).sum()) for part in np.array_split(every, ceil_div(output, PART))),
     )
 
 

@@ -13,7 +13,7 @@ from kvplan.catalog import Setting
 from kvplan.engine import in_flight_tokens, layout
 from kvplan.growth import blocks_at, steps_to_exhaustion
 from kvplan.plan import Plan
-from kvplan.prefix_cache import of_prefix
+from kvplan.prefix_cache import PrefixCache, of_prefix
 from kvplan.report import Report, evaluate
 from kvplan.scheduler import Progress
 from kvplan.simulate import POLICIES, Simulation, percentiles, simulate
@@ -33,13 +33,15 @@ FILLS, RUNS_OUT, PEAK = "as it first fills", "before it runs out", "at its peak"
 @dataclass(frozen=True, eq=False)
 class Moment:
     """The pool of a run in one of its steps, before anyone was preempted: the `prompts` and `tokens` of the requests
-    that run, the tokens each is `declared` to grow to, blocks booked and free, and after how many steps these run out
+    that run, the tokens each is `declared` to grow to, those of a shared prefix that are counted again for each but the
+    first that has it, blocks booked and free, and after how many steps these run out
     if no request ends (None: never)."""
 
     step: int
     prompts: np.ndarray
     tokens: np.ndarray
     declared: np.ndarray
+    shared_tokens: int
     used_blocks: int
     free_blocks: int
     steps_left: int | None
@@ -48,11 +50,13 @@ class Moment:
 @dataclass(frozen=True, eq=False)
 class Run:
     """One policy's run without what has an entry for each request, and percentiles (50, 95, 99) instead of it.
-    `running_while_waiting` is the mean of requests that run while others wait, which the tail of a backlog would hide;
-    of all that run where none waits."""
+
+    `running_before_drain` is the mean of the requests that run in the steps before the last of them is admitted, or in
+    the first step; the tail, in which nothing waits any more, would hide it.
+    """
 
     outcome: Simulation
-    running_while_waiting: float
+    running_before_drain: float
     ttft_s: tuple[float | None, ...]
     tpot_s: tuple[float | None, ...]
     e2e_s: tuple[float | None, ...]
@@ -132,8 +136,9 @@ def runs(
 
 def _came(requests, arrivals: tuple | None) -> str:
     if arrivals is not None:
-        return f"at {arrivals[1]:,.3g} requests/s"
-    return "all at once" if len({row[0] for row in requests[:1000]}) < 2 else "at their own times"
+        rate = arrivals[1]
+        return f"at {count(rate) if rate >= 1000 else format(rate, '.3g')} requests/s"
+    return "all at once" if len({row[0] for row in requests}) < 2 else "at their own times"
 
 
 def runs_of_plan(plan: Plan, requests, arrivals: tuple | None = None, progress: Progress | None = None) -> Runs:
@@ -168,6 +173,7 @@ def holders(report: Report, moment: Moment) -> list[dict]:
     ]
     together = {column: values.sum().item() for column, values in columns.items()}
     together["Booked on demand, MiB"] = moment.used_blocks * size / MIB
+    together["Held, MiB"] -= moment.shared_tokens * report.cache.bytes_per_token / MIB
     return [*rows, {"Request": f"all {count(order.size)} together"} | together]
 
 
@@ -186,9 +192,7 @@ def to_dict(plan: Plan, found: Runs) -> dict:
     def run(one: Run) -> dict:
         counts = {name: getattr(one.outcome, name) for name in kept}
         times = {name: dict(zip(("p50", "p95", "p99"), getattr(one, name), strict=True)) for name in TIMES}
-        return (
-            counts | {"running_while_waiting": one.running_while_waiting} | times | {"notes": list(one.outcome.notes)}
-        )
+        return counts | {"running_before_drain": one.running_before_drain} | times | {"notes": list(one.outcome.notes)}
 
     parts = {"reserve": run(found.reserve), "on_demand": run(found.on_demand)}
     return {"schema": SCHEMA, "plan": plan.model_dump(mode="json"), "requests": found.number} | parts
@@ -200,7 +204,7 @@ def _seconds(values: tuple[float | None, ...]) -> str:
 
 
 FIGURES = {
-    "Requests running, mean while others wait": lambda run: count(run.running_while_waiting),
+    "Requests running, mean before the tail": lambda run: count(run.running_before_drain),
     "Requests running, most": lambda run: count(run.outcome.peak_running),
     "Steps": lambda run: count(run.outcome.steps),
     "Slot-steps used": lambda run: percent_exact(run.outcome.busy),
@@ -228,9 +232,9 @@ FIGURES = {
 
 def _without_arrays(simulation: Simulation) -> Run:
     line = simulation.timeline
-    waits = line.waiting > 0
+    filled = line.running[line.steps < max(2, simulation.first_steps.max(initial=0))]
     return Run(
-        running_while_waiting=float(line.running[waits].mean()) if waits.any() else simulation.mean_running,
+        running_before_drain=float(filled.mean()) if filled.size else 0.0,
         outcome=replace(simulation, **dict.fromkeys(PER_REQUEST, np.zeros(0))),
         ttft_s=percentiles(simulation.ttft_s),
         tpot_s=percentiles(simulation.tpot_s),
@@ -240,7 +244,9 @@ def _without_arrays(simulation: Simulation) -> Run:
 
 def _moments(setting: Setting, run: Simulation, prompts: np.ndarray) -> dict[str, Moment]:
     """The step in which a request first has to wait, and the last one before the pool runs out or, if it never does,
-    the fullest."""
+    the fullest. None where requests name their own prefixes, as what a moment has of them is not known."""
+    if run.prefix_hit_tokens and not setting.plan.shared_prefix_tokens:
+        return {}
     steps, found = run.timeline.steps, {}
     last = run.preempted_at[0] - 1 if run.preempted_at.size else run.steps
     waits = np.flatnonzero((run.timeline.waiting > 0) & (steps <= last))
@@ -260,24 +266,26 @@ def _moment(setting: Setting, run: Simulation, prompts: np.ndarray, step: int) -
     own = prompts[run.places[running]]
     tokens = own + step - run.first_steps[running] + 1
     blocks = _blocks(setting)
-    used = int(blocks(tokens).sum()) - _booked_once(setting, own)
+    again, prefix = _shared(setting, own)
+    used = int(blocks(tokens).sum()) - again * prefix.unit_blocks
     free = run.num_blocks - used
     return Moment(
         step=step,
         prompts=own,
         tokens=tokens,
         declared=np.minimum(setting.plan.context, own + run.max_tokens),
+        shared_tokens=again * prefix.unit_tokens,
         used_blocks=used,
         free_blocks=free,
         steps_left=steps_to_exhaustion(tokens, blocks, free),
     )
 
 
-def _booked_once(setting: Setting, prompts: np.ndarray) -> int:
-    """Blocks of a shared prefix that would be counted again for each request but the first that has it."""
+def _shared(setting: Setting, prompts: np.ndarray) -> tuple[int, PrefixCache]:
+    """How many requests but the first have the shared prefix, and its blocks and tokens."""
     prefix = min(setting.plan.shared_prefix_tokens, setting.plan.context - 1)
     found, units = of_prefix(prefix, prompts, layout(setting), 0)
-    return found.unit_blocks * max(0, sum(map(len, units)) - 1)
+    return max(0, sum(map(len, units)) - 1), found
 
 
 def _blocks(setting: Setting):

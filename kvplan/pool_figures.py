@@ -16,7 +16,7 @@ from kvplan.palette import LIGHT, Palette
 from kvplan.pool import Run, Runs
 from kvplan.report import Report
 from kvplan.simulate import Simulation
-from kvplan.units import GIB, MIB, count, percent, round_end
+from kvplan.units import GIB, MIB, ceil_div, count, percent, round_end
 
 OCCUPANCY_HEIGHT, RUNNING_HEIGHT, LIFE_HEIGHT = 250, 230, 250
 POINTS = 700
@@ -125,11 +125,17 @@ def _shown(found: Simulation, last: int) -> np.ndarray:
 
 
 def _held_share(report: Report, found: Simulation, shown: np.ndarray) -> np.ndarray:
-    """What the running requests hold, as a share of the pool: as many times what one of their mean length holds. Exact
-    where every layer grows with each token; a full window makes it a little too much."""
-    running, tokens = found.timeline.running[shown], found.timeline.tokens[shown]
-    each = np.rint(tokens / np.maximum(1, running)).astype(np.int64)
-    return running * held_bytes(report.setting, each) / (found.num_blocks * report.engine.bytes_per_block)
+    """What the running requests hold, as a share of the pool: as many times what one of their mean length holds, and a
+    shared prefix once. Exact where every layer grows with each token and nothing is shared; else about."""
+    line, plan, lengths = found.timeline, report.plan, report.setting.lengths
+    running = line.running[shown]
+    each = np.rint(line.tokens[shown] / np.maximum(1, running)).astype(np.int64)
+    sharing = (
+        float(lengths.shares @ (lengths.prompts > plan.shared_prefix_tokens)) if plan.shared_prefix_tokens else 0.0
+    )
+    again = np.maximum(0, running * sharing - 1) * plan.shared_prefix_tokens * report.cache.bytes_per_token
+    held = (running * held_bytes(report.setting, each) - again) / report.engine.bytes_per_block
+    return np.clip(held, 0, line.blocks[shown]) / found.num_blocks
 
 
 def _step_axis(drawing: Drawing, last: int) -> None:
@@ -157,7 +163,8 @@ def _mark_preemptions(drawing: Drawing, found: Simulation, last: int, palette: P
     if not at.size:
         return
     if at.size > TICKS:
-        at, times = at[:: at.size // TICKS], times[:: at.size // TICKS]
+        every = ceil_div(at.size, TICKS)
+        at, times = at[::every], times[::every]
     drawing.scatter(
         x=at, y=np.full(at.size, 1.04), mode="markers", showlegend=False, cliponaxis=False,
         marker={"symbol": "line-ns", "size": 9, "line": {"color": palette.wasted, "width": 1.6}},
@@ -181,10 +188,10 @@ def _name_at_end(drawing: Drawing, words: str, steps: np.ndarray, values: np.nda
 
 def _name_means(drawing: Drawing, runs: Sequence[Run], last: int, top: float, palette: Palette) -> None:
     """Each policy's name and mean beside its line's right end, in the margin, apart from each other."""
-    heights = [run.running_while_waiting / top for run in runs]
+    heights = [run.running_before_drain / top for run in runs]
     if abs(heights[0] - heights[1]) < NAMES_APART:
         upper = min(0.95, max(NAMES_APART, sum(heights) / 2 + NAMES_APART / 2))
         heights = [upper, upper - NAMES_APART]
     for run, height, colour in zip(runs, heights, (palette.held, palette.pool), strict=True):
-        words = f"<b>{POLICY_NAMES[run.outcome.policy]}</b><br>{count(run.running_while_waiting)} on average"
+        words = f"<b>{POLICY_NAMES[run.outcome.policy]}</b><br>{count(run.running_before_drain)} on average"
         write(drawing, words, last, height * top, colour, Side(1, 0, 8))

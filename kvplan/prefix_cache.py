@@ -8,8 +8,8 @@ Source: vLLM, automatic prefix caching; Mooncake traces name the prefix blocks o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from math import lcm
 
 import numpy as np
 
@@ -48,15 +48,18 @@ class PrefixCache:
             self.unused.pop(unit, None)
             self.references[unit] = self.references.get(unit, 0) + 1
 
-    def leave(self, units: Units) -> int:
-        """It ends; the blocks that are no longer in use. The end of a prefix is evicted before its beginning."""
+    def leave(self, units: Units, computed_tokens: float = math.inf) -> int:
+        """It ends, or stops after so many tokens, and the units beyond them are not in the pool; the blocks that are no
+        longer in use. The end of a prefix is evicted before its beginning."""
         freed = 0
-        for unit in reversed(units):
+        for number in range(len(units), 0, -1):
+            unit = units[number - 1]
             self.references[unit] -= 1
             if not self.references[unit]:
                 del self.references[unit]
-                self.unused[unit] = None
                 freed += self.unit_blocks
+                if number * self.unit_tokens <= computed_tokens:
+                    self.unused[unit] = None
         return freed
 
     def evict(self, used_blocks: int) -> None:
@@ -80,13 +83,15 @@ def of_hashes(
     """Prefixes named by hashes, and which of them each prompt has: in the smallest pieces that are whole hashes and
     whole blocks of every table, and leave a token to compute."""
     blocks = _growing_blocks(shape)
-    tokens = lcm(HASH_TOKENS, *blocks)
+    tokens = math.lcm(HASH_TOKENS, *blocks)
     cache = PrefixCache(tokens, sum(tokens // block for block in blocks), num_blocks)
     each = tokens // HASH_TOKENS
     if not blocks:
         return cache, [()] * prompts.size
     whole = np.maximum(prompts - 1, 0) // tokens * each
-    return cache, [tuple(own[each - 1 : end : each]) for own, end in zip(hashes, whole.tolist(), strict=True)]
+    return cache, [
+        tuple(dict.fromkeys(own[each - 1 : end : each])) for own, end in zip(hashes, whole.tolist(), strict=True)
+    ]
 
 
 def _growing_blocks(shape: Layout) -> list[int]:

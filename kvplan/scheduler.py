@@ -105,20 +105,9 @@ def serve(traffic: Traffic, load: Load, server: Server, progress: Progress | Non
     arrival = array("d", traffic.arrivals_s.tobytes())
     prompt, output = _integers(traffic.prompts), _integers(traffic.outputs)
     first, last = _integers(load.first_blocks), _integers(load.last_blocks)
-    num_blocks, slots, step_time, limit = (
-        server.num_blocks,
-        server.slots,
-        server.step_time,
-        server.max_num_batched_tokens,
-    )
-    varies, cache, units = callable(step_time), load.cache, load.units
-    period, limits, patterns, offset = (
-        load.growth.period,
-        load.growth.limits,
-        load.growth.patterns,
-        load.growth.spec_tokens,
-    )
-    plain = patterns[0]
+    num_blocks, slots, step_time, varies = server.num_blocks, server.slots, server.step_time, callable(server.step_time)
+    cache, units, growth = load.cache, load.units, load.growth
+    period, limits, plain, offset = growth.period, growth.limits, growth.patterns[0], growth.spec_tokens
 
     # Of each request: what it had generated when it was last admitted, the step it would have begun in had it never
     # been preempted, and how it grows.
@@ -136,7 +125,7 @@ def serve(traffic: Traffic, load: Load, server: Server, progress: Progress | Non
     partial, left = NOBODY, 0  # the request whose prompt is computed in parts, and the tokens left of it
     grow = [0] * period  # blocks that the running requests take in a step of each phase
 
-    step, now = 0, 0.0
+    step, now = 0, -math.inf
     epoch_step, epoch = 0, 0.0  # since when steps follow each other without a pause
     used = tokens = 0  # blocks, and tokens of the requests that write, this step's included
     done = running_sum = blocks_sum = tokens_sum = peak_blocks = peak_running = 0
@@ -162,7 +151,7 @@ def serve(traffic: Traffic, load: Load, server: Server, progress: Progress | Non
             generated[request] = step - origin[request]
         used -= first[request]
         if cache is not None:
-            used -= cache.leave(units[request])
+            used -= cache.leave(units[request], gone)
         if swaps:
             swapped_tokens += gone
         else:
@@ -196,7 +185,7 @@ def serve(traffic: Traffic, load: Load, server: Server, progress: Progress | Non
         """How a request with windows grows from now on, and until which step."""
         before = origin[request] - prompt[request] - offset
         level = bisect_right(limits, step - before + 1)
-        pattern[request] = patterns[level][before % period]
+        pattern[request] = growth.patterns[level][before % period]
         for phase, blocks in pattern[request]:
             grow[phase] += blocks
         return min(end, limits[level] + before - 1) if level < len(limits) else end
@@ -248,20 +237,20 @@ def serve(traffic: Traffic, load: Load, server: Server, progress: Progress | Non
         # 1. Running requests write a token each.
         step += 1
         used += grow[step % period]
-        writing = len(running)
-        if partial >= 0:
-            writing -= 1
+        writing = len(running) - (partial >= 0)
         tokens += writing
+        if cache is not None:
+            cache.evict(used)
         retry = used > num_blocks
         if retry:
             while used > num_blocks:
                 preempt()
             writing = len(running) - (partial >= 0)
-        if cache is not None:
-            cache.evict(used)
+            if cache is not None:
+                cache.evict(used)
 
         # 2. The prompt that was begun is gone on with; then waiting requests are admitted.
-        budget, prefill, fresh = limit - writing, 0, []
+        budget, prefill, fresh = server.max_num_batched_tokens - writing, 0, []
         if partial >= 0:
             prefill = min(left, budget)
             left -= prefill
@@ -303,8 +292,8 @@ def serve(traffic: Traffic, load: Load, server: Server, progress: Progress | Non
                 fresh.append(request)
         prefill_tokens += prefill
 
+        # The step takes its time, and each request whose prompt is there has another token.
         began = now
-        # The step takes its time, and each request it began with has another token.
         if varies:
             begun = prompt[partial] + generated[partial] - left if partial >= 0 else 0
             now += step_time(prefill, len(running) - len(fresh) - (partial >= 0), tokens + begun)

@@ -21,7 +21,8 @@ def shapes(report: Report) -> list[dict]:
         for store in stores(group, setting) if layers[fullest] else ():
             block = _block_tokens(shape, store)
             ahead, behind = _width(group, store, setting.plan.tp)
-            entries = ceil_div(min(setting.plan.context, store.window or setting.plan.context), store.ratio)
+            context = min(setting.plan.context, store.window or setting.plan.context)
+            entries = ceil_div(ceil_div(context, setting.plan.dcp if store.kind == "growing" else 1), store.ratio)
             tokens, slots = ([], []) if store.kind == "state" else ([entries], [block // store.ratio])
             pair = [2] if ahead and isinstance(behind, int) else []
             rows.append(
@@ -47,11 +48,11 @@ def _width(group: LayerGroup, store: Store, tp: int) -> tuple[list[int], int | s
 def _block_tokens(shape: Layout, store: Store) -> int:
     """The block of the table a store went into: that of its kind, or the one it shares. Of two tables with one window,
     what waits to be compressed is in the one with the smaller block."""
-    like = [group.block_tokens for group in shape.groups if group.spec.window == store.window]
-    own = [group.block_tokens for group in shape.groups if group.spec.part == store.part]
+    like = [group for group in shape.groups if group.spec.window == store.window]
+    own = [group.block_tokens for group in like if group.spec.part == store.part]
     if store.part.startswith("pending"):
-        return min(like)
-    return next(iter(own + like), shape.block_size)
+        return min(group.block_tokens for group in like)
+    return next(iter(own + [group.block_tokens for group in like]), shape.block_size)
 
 
 def _name(group: LayerGroup, store: Store) -> str:

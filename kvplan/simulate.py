@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from numbers import Real
 
 import numpy as np
 
@@ -181,7 +183,8 @@ def _pool(setting: Setting) -> tuple[Layout, int, int]:
     numbers = capacity(shape, context, pool, in_flight_tokens(setting, context))
     found = ceilings(setting, shape, numbers, context)
     if not numbers.fits or not found.memory_ceiling:
-        needed = binary(numbers.blocks_per_request * shape.bytes_per_block)
+        blocks = blocks_at(shape, in_flight_tokens(setting, context), context + setting.plan.spec_tokens)
+        needed = binary(blocks * shape.bytes_per_block)
         raise ValueError(f"plan: one request of {context:,} tokens needs {needed}, the pool has {binary(pool)}")
     if found.tenant_quota == 0:
         raise ValueError("tenant_quota_fraction: is less than one sequence, so nothing can run")
@@ -296,9 +299,11 @@ def _timeline(run: Record, found: Traffic, begin: float) -> Timeline:
 
 
 def _checked(step_time: StepTime) -> StepTime:
-    if not callable(step_time) and not (np.isreal(step_time) and np.isfinite(step_time) and step_time > 0):
+    if callable(step_time):
+        return step_time
+    if not isinstance(step_time, Real) or not 0 < step_time < math.inf:
         raise ValueError(f"step_time: must be seconds above 0 or a function, got {shown(step_time)}")
-    return step_time if callable(step_time) else float(step_time)
+    return float(step_time)
 
 
 def _require_one_of(name: str, value, known: Sequence[str]) -> None:

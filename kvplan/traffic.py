@@ -6,8 +6,10 @@ declared maximum of a request, which a reserving scheduler books, is min(context
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Real
 
 import numpy as np
 
@@ -15,6 +17,11 @@ from kvplan.specs import shown
 from kvplan.traces import Trace
 
 POISSON, GAMMA = "poisson", "gamma"
+LEAST_RATE = 1e-9
+"""Requests a second: one in some thirty years."""
+LEAST_CV = 1e-6
+"""Variation of gaps below which they are equal."""
+PARTS = "(arrival_s, prompt, output[, hashes])"
 MOST_TOKENS = 2**40
 """A longer request is a mistake, whatever the context."""
 
@@ -91,24 +98,27 @@ def arrival_times(process: tuple, number: int, seed: int) -> np.ndarray:
     [0.5, 1.0, 1.5]
     """
     name, rate, cv = _process(process)
+    if not isinstance(seed, int) or seed < 0:
+        raise ValueError(f"seed: must be a whole number of at least 0, got {shown(seed)}")
     rng = np.random.default_rng(seed)
-    if cv == 0:
-        gaps = np.full(number, 1 / rate)
-    elif name == POISSON:
+    if name == POISSON:
         gaps = rng.exponential(1 / rate, number)
+    elif cv < LEAST_CV:
+        gaps = np.full(number, 1 / rate)
     else:
         gaps = rng.gamma(1 / cv**2, cv**2 / rate, number)
     return np.cumsum(gaps)
 
 
 def _process(process: tuple) -> tuple[str, float, float]:
-    known = {POISSON: 2, GAMMA: 3}
-    if not isinstance(process, (tuple, list)) or not process or known.get(process[0]) != len(process):
+    parts = process if isinstance(process, (tuple, list)) else ()
+    if [len(parts), *parts[:1]] not in ([2, POISSON], [3, GAMMA]):
         raise ValueError(f"arrivals: must be ('poisson', rate) or ('gamma', rate, cv), got {shown(process)}")
-    name, rate, cv = (*process, 1.0)[:3]
-    for label, value, fits in (("rate", rate, rate > 0), ("cv", cv, cv >= 0)):
-        if not (fits and np.isfinite(value)):
-            raise ValueError(f"arrivals: {label} must be {'above 0' if label == 'rate' else '0 or more'}, got {value}")
+    name, rate, cv = (*parts, 1.0)[:3]
+    if not isinstance(rate, Real) or not LEAST_RATE <= rate < math.inf:
+        raise ValueError(f"arrivals: rate must be at least {LEAST_RATE:g} requests/s, got {shown(rate)}")
+    if not isinstance(cv, Real) or not 0 <= cv < math.inf:
+        raise ValueError(f"arrivals: cv must be 0 or more, got {shown(cv)}")
     return name, rate, cv
 
 
@@ -120,14 +130,21 @@ def _columns(requests) -> tuple[np.ndarray, np.ndarray, np.ndarray, Sequence | N
         arrivals, prompts, outputs = requests.T
         hashes = None
     else:
-        widths = set(map(len, requests))
+        try:
+            widths = set(map(len, requests))
+        except TypeError:
+            raise ValueError(f"requests: each must be {PARTS}, got {shown(requests)}") from None
         if len(widths) > 1 or not widths <= {3, 4}:
-            raise ValueError(
-                f"requests: each must be (arrival_s, prompt, output[, hashes]), got {sorted(widths)} parts"
-            )
+            raise ValueError(f"requests: each must be {PARTS}, got {sorted(widths)} parts")
         arrivals, prompts, outputs = ([row[part] for row in requests] for part in range(3))
-        hashes = [row[3] for row in requests] if widths == {4} else None
+        hashes = [_hashes(row[3]) for row in requests] if widths == {4} else None
     return _seconds(arrivals), _tokens("prompt", prompts, 0), _tokens("output", outputs, 1), hashes
+
+
+def _hashes(found) -> Sequence[int]:
+    if not isinstance(found, Sequence) or not all(isinstance(name, int) for name in found):
+        raise ValueError(f"requests: hashes must be a sequence of whole numbers, got {shown(found)}")
+    return found
 
 
 def _seconds(values) -> np.ndarray:
@@ -145,8 +162,11 @@ def _tokens(name: str, values, least: int) -> np.ndarray:
 
 def _numbers(name: str, values) -> np.ndarray:
     try:
-        return np.array(values, dtype=float)
-    except (TypeError, ValueError):
+        found = np.array(values, dtype=float)
+        if found.ndim != 1:
+            raise TypeError
+        return found
+    except (TypeError, ValueError, OverflowError):
         raise ValueError(f"requests: {name} must be numbers, got {shown(values)}") from None
 
 

@@ -84,19 +84,30 @@ def pool(report: Report, runs: Runs) -> Verdict:
     """How many requests each policy runs, and whether the pool runs out."""
     reserve, on_demand = runs.reserve, runs.on_demand
     found = on_demand.outcome
+    if not found.completed:
+        sentence = f"**Not one** of these requests runs; every prompt has {count(report.plan.context)} tokens or more"
+        return Verdict(sentence, "all rejected", "limit", "A request needs room for its prompt and a token.")
     if found.preemptions:
-        share = percent(found.preempted_requests / max(1, found.completed))
+        share = percent(found.preempted_requests / found.completed)
         then = f"the pool runs out at step {count(int(found.preempted_at[0]))} and **{share}** are preempted"
     else:
         then = "the pool never runs out"
     return Verdict(
-        sentence=f"On demand runs **{count(on_demand.running_while_waiting)}** of these requests at once, "
-        f"reserve **{count(reserve.running_while_waiting)}**; {then}",
+        sentence=f"On demand runs **{count(on_demand.running_before_drain)}** of these requests at once, "
+        f"reserve **{count(reserve.running_before_drain)}**; {then}",
         badge="pool runs out" if found.preemptions else workload_name(report),
         tone="memory" if found.preemptions else "workload",
         reason=f"{count(runs.number)} requests, {runs.came}, on {count(found.num_blocks)} blocks and "
         f"{count(found.slots)} slots; reserve books the prompt and {count(found.max_tokens)} tokens of each.",
     )
+
+
+def cut(report: Report, runs: Runs) -> str:
+    """How many requests cannot run, or not to their end; empty where all can."""
+    found, context = runs.on_demand.outcome, count(report.plan.context)
+    rejected = f"{count(found.rejected)} requests with prompts of {context} tokens or more are rejected"
+    truncated = f"{count(found.truncated)} outputs are cut at the context or max_tokens"
+    return "; ".join(words for number, words in ((found.rejected, rejected), (found.truncated, truncated)) if number)
 
 
 def growth(report: Report, moment: Moment) -> str:
@@ -128,7 +139,7 @@ def cache_saves(life: Lifecycle) -> str:
     without, cached = forward_tokens(life.prompt, life.output)
     return (
         f"Without a cache each of {count(life.output)} steps would run all tokens before it again: {count(without)} in "
-        f"all, {count(without / cached)} times the {count(cached)} that run with it"
+        f"all, {count(without / max(1, cached))} times the {count(cached)} that run with it"
     )
 
 

@@ -119,7 +119,7 @@ class Run:
                 hashes = rows[request.place][3]
                 # At least one token of a prompt is computed; a piece of several hashes has the name of its last.
                 number = min(max(0, request.prompt - 1) // self.unit_tokens, len(hashes) // each)
-                request.units = tuple(hashes[(index + 1) * each - 1] for index in range(number))
+                request.units = tuple(dict.fromkeys(hashes[(index + 1) * each - 1] for index in range(number)))
         elif plan.shared_prefix_tokens:
             prefix = min(plan.shared_prefix_tokens, plan.context - 1)
             self.unit_tokens = min(prefix // tokens * tokens for tokens in blocks)
@@ -138,6 +138,7 @@ class Run:
             if request.writes:
                 self.book(request)
         preempted = self.used() > self.num_blocks
+        self.evict()
         while self.used() > self.num_blocks:
             self.preempt(self.running[-1])
         self.evict()
@@ -234,15 +235,17 @@ class Run:
         request.lost = 0 if request.swapped else request.computed
         self.out.wasted_tokens += request.lost
         self.out.swapped_tokens += request.computed - request.lost
-        request.computed = 0
         self.leave(request)
+        request.computed = 0
         self.queue.insert(0, request)
 
     def leave(self, request):
-        """Its units stay while there is room, the end of a prefix being the first to go."""
+        """The units it has computed stay while there is room, the end of a prefix being the first to go."""
         self.running.remove(request)
         needed = {unit for other in self.running for unit in other.units}
-        self.unused += [unit for unit in reversed(request.units) if unit not in needed]
+        ends = [(index + 1) * self.unit_tokens for index in range(len(request.units))]
+        whole = [unit for unit, end in zip(request.units, ends, strict=True) if end <= request.computed]
+        self.unused += [unit for unit in reversed(whole) if unit not in needed]
 
     def evict(self):
         while self.unused and self.used() + self.unit_blocks * len(self.unused) > self.num_blocks:

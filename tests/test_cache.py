@@ -6,9 +6,18 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from strategies import CONFIGS, PACKED_MODELS, known_plans
 
 from kvplan import Plan, evaluate
-from kvplan.cache import batch_tokens_held, heads_per_rank, shared_blocks, stage_layers, token_bits
+from kvplan.cache import (
+    batch_tokens_held,
+    heads_per_rank,
+    held_bytes,
+    request_bits_by_stage,
+    shared_blocks,
+    stage_layers,
+    token_bits,
+)
 from kvplan.units import DTYPES
 
 # Stages
@@ -122,6 +131,38 @@ def test_a_refused_split_still_says_what_a_token_takes():
     report = evaluate(Plan(tp=3))
     assert report.engine.refused
     assert report.cache.bytes_per_token == 2 * 32 * 2 * 128 * 2
+
+
+# Many lengths at once
+
+LENGTHS = np.array([1, 2, 3, 4, 7, 8, 127, 128, 129, 1000, 4095, 4096, 8193, 131_072, 1_000_003])
+
+
+def one_by_one(setting, lengths):
+    """Bytes on a device of the fullest stage, in whole numbers of any size."""
+    return [-(-max(request_bits_by_stage(setting, int(tokens))) // 8) for tokens in lengths]
+
+
+@pytest.mark.parametrize("parallel", [{}, {"pp": 3}, {"dcp": 4}, {"tp": 4, "pp": 2}], ids=str)
+@pytest.mark.parametrize("name", CONFIGS)
+def test_bytes_of_many_requests_are_those_of_each(name, parallel):
+    """Every architecture of the configs: growing, windowed, chunked, compressed, latent and states."""
+    setting = evaluate(Plan(spec=PACKED_MODELS[name], **parallel)).setting
+    assert held_bytes(setting, LENGTHS).tolist() == one_by_one(setting, LENGTHS)
+
+
+@given(known_plans(), st.lists(st.integers(1, 2**17), min_size=1, max_size=5))
+def test_bytes_of_many_requests_of_any_plan_are_those_of_each(plan, lengths):
+    setting = evaluate(plan).setting
+    found = held_bytes(setting, np.array(lengths))
+    assert found.tolist() == one_by_one(setting, lengths)
+    assert found.shape == (len(lengths),)
+
+
+def test_a_request_of_the_context_holds_what_the_report_says():
+    for model in ("llama-3.1-8b", "gemma-3-27b", "falcon-mamba-7b", "deepseek-v4-flash"):
+        report = evaluate(Plan(model=model))
+        assert held_bytes(report.setting, np.array([8192])).tolist() == [report.cache.request_bytes_held]
 
 
 # A common prefix

@@ -13,6 +13,7 @@ from kvplan.batching import exponential_utilisation, static_utilisation
 from kvplan.lengths import (
     clipped,
     clipped_share,
+    draw,
     exponential,
     fixed,
     from_samples,
@@ -604,3 +605,41 @@ def test_lengths_that_are_none_are_refused_in_a_line(build, message):
     with pytest.raises(ValueError, match=message) as error:
         build()
     assert "\n" not in str(error.value)
+
+
+# Drawn requests
+
+
+@each_law
+def test_what_is_drawn_is_whole_tokens_of_the_law(law):
+    prompts, outputs = draw(law, 50_000, seed=1)
+    assert prompts.dtype == outputs.dtype == np.int64
+    assert outputs.min() >= 1
+    assert outputs.max() <= math.ceil(law.outputs.max())
+    spread = math.sqrt(float(law.shares @ (law.outputs - law.mean) ** 2))
+    # Five standard errors, and half a token of rounding.
+    assert outputs.mean() == pytest.approx(law.mean, abs=5 * spread / math.sqrt(50_000) + 0.5)
+
+
+def test_prompts_and_outputs_are_drawn_together():
+    """Three kinds of request, three quarters of them the first."""
+    law = from_table([(6, 10, 1000), (1, 20.4, 0), (1, 0.3, 7.6)])
+    prompts, outputs = draw(law, 4000, seed=0)
+    kinds, numbers = np.unique(np.column_stack([prompts, outputs]), axis=0, return_counts=True)
+    assert kinds.tolist() == [[0, 20], [8, 1], [1000, 10]]
+    assert numbers / 4000 == pytest.approx([0.125, 0.125, 0.75], abs=0.03)
+
+
+def test_the_same_seed_draws_the_same_and_another_does_not():
+    law = exponential(256)
+    one, other, third = (draw(law, 1000, seed)[1] for seed in (1, 1, 2))
+    assert np.array_equal(one, other)
+    assert not np.array_equal(one, third)
+    assert [values.size for values in draw(law, 0, 1)] == [0, 0]
+
+
+@each_family
+def test_the_shares_of_any_law_may_be_drawn_from(family):
+    """What numpy asks of probabilities: that they sum to 1."""
+    for mean, cv in ((1.0, 0.1), (256.0, 0.5), (100.0, 3.0), (5.0, 20.0)):
+        assert draw(family(mean, cv), 10, seed=0)[1].min() >= 1

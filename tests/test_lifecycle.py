@@ -116,7 +116,7 @@ def test_reserve_books_the_same_in_the_life_of_a_request_and_in_the_run_beside_i
         report = evaluate(Plan(workload="auto", **fields))
         runs = pool.runs(report, pool.requests_of(report.setting, 500))
         moment = next(iter(runs.moments.values()))
-        assert lifecycle(report).declared == moment.declared[0]
+        assert lifecycle(report, max_tokens=runs.reserve.outcome.max_tokens).declared == moment.declared[0]
 
 
 def test_the_steps_of_a_picture_begin_with_the_first_and_end_with_the_last():
@@ -136,7 +136,7 @@ def test_any_request_of_any_plan(plan, prompt, output):
     report = evaluate(plan)
     life = lifecycle(report, prompt, output)
     assert life.prompt == min(prompt, plan.context - 1)
-    assert life.output == min(output, plan.context - life.prompt)
+    assert life.output == min(output, plan.context - life.prompt, plan.max_tokens or output)
     assert life.prompt + life.output <= life.declared <= plan.context
     assert (np.diff(life.held_bytes) >= 0).all()
     assert (np.diff(life.booked_bytes) >= 0).all()

@@ -20,6 +20,8 @@ from kvplan.units import GIB, KIB
 
 WINDOWS = "full:2x1x64,sliding16:2x1x64,sliding40:2x1x64,chunked24:2x1x64"
 """Windows that small requests fill: three tables that stop to grow and one that does not."""
+UNLIKE = "full:2x1x64,full:2x2x64,sliding9:2x2x64"
+"""Two tables that grow, one with blocks twice as long."""
 MODELS = ("llama-3.1-8b", "llama-3.1-8b", "gemma-3-27b", "gpt-oss-20b", "qwen3-next-80b-a3b", "lfm2-1.2b", WINDOWS)
 
 
@@ -101,7 +103,7 @@ def crowded(draw):
     """Any traffic for a pool of a few blocks more than one request may take."""
     context = draw(st.integers(4, 60))
     fields = {
-        "groups": draw(st.sampled_from(("full:1x1x64", "full:1x1x64,sliding9:1x1x64", WINDOWS))),
+        "groups": draw(st.sampled_from(("full:1x1x64", "full:1x1x64,sliding9:1x1x64", UNLIKE, WINDOWS))),
         "block_size": draw(st.integers(1, 6)),
         "max_num_seqs": draw(st.integers(1, 6)),
         "max_num_batched_tokens": draw(st.integers(1, 20)),
@@ -129,16 +131,14 @@ def run_both(rows, plan, options):
 
 def check_same(found, plain):
     """Every figure of a run, from one that looks at every request in every step."""
-    events = {
-        "first token": list(zip(found.first_steps.tolist(), found.places.tolist(), strict=True)),
-        "completed": list(zip(found.completed_steps.tolist(), found.places.tolist(), strict=True)),
-        "preempted": list(zip(found.preempted_at.tolist(), found.preempted_places.tolist(), strict=True)),
+    happened = {
+        what: [(step, place) for step, kind, place in plain.events if kind == what]
+        for what in ("first token", "completed", "preempted")
     }
-    for kind, steps_and_places in events.items():
-        same = [(step, place) for step, what, place in plain.events if what == kind]
-        assert (steps_and_places if kind == "preempted" else sorted(steps_and_places)) == (
-            same if kind == "preempted" else sorted(same)
-        )
+    assert steps_and_places(found.first_steps, found.places) == sorted(happened["first token"])
+    assert steps_and_places(found.completed_steps, found.places) == sorted(happened["completed"])
+    preempted = zip(found.preempted_at.tolist(), found.preempted_places.tolist(), strict=True)
+    assert list(preempted) == happened["preempted"]  # those of one step in their order
     assert (found.steps, found.rejected) == (plain.steps, plain.rejected)
     assert (found.prefill_tokens, found.prefix_hit_tokens) == (plain.prefill_tokens, plain.hit_tokens)
     assert (found.wasted_tokens, found.swapped_tokens) == (plain.wasted_tokens, plain.swapped_tokens)
@@ -164,6 +164,10 @@ def check_same(found, plain):
     assert timeline.waiting.tolist() == [plain.waiting[step] for step in looked_at]
     assert timeline.tokens.tolist() == [plain.tokens[step] for step in looked_at]
     np.testing.assert_allclose(timeline.seconds, [plain.seconds[step] - begin for step in looked_at], rtol=1e-9)
+
+
+def steps_and_places(steps, places):
+    return sorted(zip(steps.tolist(), places.tolist(), strict=True))
 
 
 def check_laws(found, rows, plan, options):
@@ -487,6 +491,25 @@ def test_a_request_that_comes_within_a_step_waits_for_the_next():
     assert found.mean_in_system == pytest.approx((3 + 1.5 + 1 + 2) / 9.25, rel=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("seconds", "step_time"),
+    [
+        *(pytest.param(seconds, seconds, id=f"{seconds:.2g} s") for seconds in (0.02, 0.1, 0.3, 0.7, 1 / 3)),
+        pytest.param(0.25, lambda *work: 0.25, id="by work"),
+    ],
+)
+@pytest.mark.parametrize("samples", [pytest.param(4096, id="steps looked at"), pytest.param(2, id="steps skipped")])
+def test_a_request_that_comes_as_a_step_ends_runs_in_the_next(samples, seconds, step_time, monkeypatch):
+    """Definition, to the last bit: step k ends at k times the seconds of a step, and one moment later is too late."""
+    monkeypatch.setattr(scheduler, "MOST_SAMPLES", samples)
+    ends = range(3, 3000, 5)
+    in_time = [(number * seconds, 1, 1) for number in ends]
+    too_late = [(np.nextafter(arrival, math.inf), 1, 1) for arrival, _, _ in in_time]
+    for rows, more in ((in_time, 1), (too_late, 2)):
+        found = simulate([(0, 1, 4000), *rows], Plan(max_num_seqs=4), step_time=step_time)
+        assert found.first_steps.tolist() == [1, *(number + more for number in ends)]
+
+
 def test_a_70b_request_from_its_prompt_on():
     """Worked example: 320 KiB a token at tp 1, so 4,096 tokens of prompt are 1.25 GiB and each step adds 320 KiB."""
     plan = Plan(model="llama-3.1-70b", kv_cache_memory_bytes=40 * GIB, context=8192)
@@ -582,20 +605,30 @@ def test_percentiles_are_of_what_is_defined():
         pytest.param({"policy": 5}, "policy: must be one of reserve, on_demand, got 5", id="a number for a policy"),
         pytest.param({"preemption": "x"}, "preemption: must be one of recompute, swap, got 'x'", id="preemption"),
         pytest.param({"preemption": None}, "preemption: must be one of recompute, swap, got None", id="no preemption"),
-        pytest.param({"step_time": 0}, "step_time: must be seconds above 0 or a function, got 0", id="no time"),
-        pytest.param({"step_time": -1.5}, "step_time: must be seconds above 0 or a function, got -1.5", id="negative"),
-        pytest.param({"step_time": math.nan}, "step_time: must be seconds above 0 or a function, got nan", id="nan"),
-        pytest.param({"step_time": math.inf}, "step_time: must be seconds above 0 or a function, got inf", id="endless"),
-        pytest.param({"step_time": "20 ms"}, "step_time: must be seconds above 0 or a function, got '20 ms'", id="text"),
-        pytest.param({"step_time": 1j}, "step_time: must be seconds above 0 or a function, got 1j", id="imaginary"),
-        pytest.param({"step_time": [1, 2]}, r"step_time: must be seconds above 0 or a function, got \[1, 2\]", id="two"),
-        pytest.param({"step_time": [1]}, r"step_time: must be seconds above 0 or a function, got \[1\]", id="a list"),
     ],
 )
 def test_an_option_that_is_none_is_refused_in_a_line(options, message):
     with pytest.raises(ValueError, match=message) as error:
         simulate([(0, 10, 5)], Plan(), **options)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("step_time", "got"),
+    [
+        pytest.param(0, "0", id="none"),
+        pytest.param(-1.5, "-1.5", id="negative"),
+        pytest.param(math.nan, "nan", id="nan"),
+        pytest.param(math.inf, "inf", id="endless"),
+        pytest.param("20 ms", "'20 ms'", id="text"),
+        pytest.param(1j, "1j", id="imaginary"),
+        pytest.param([1], r"\[1\]", id="a list"),
+        pytest.param([1, 2], r"\[1, 2\]", id="a longer list"),
+    ],
+)
+def test_a_step_time_that_is_none_is_refused_in_a_line(step_time, got):
+    with pytest.raises(ValueError, match=f"^step_time: must be seconds above 0 or a function, got {got}$"):
+        simulate([(0, 10, 5)], Plan(), step_time=step_time)
 
 
 TOO_SMALL = Plan(context=256, block_size=16, kv_cache_memory_bytes=10 * 2**21)

@@ -60,7 +60,8 @@ class Job:
         try:
             return self.future.result()
         except BrokenProcessPool:
-            the_worker.clear()
+            if the_worker() is self.worker:
+                the_worker.clear()
             raise ValueError(BROKEN) from None
 
 

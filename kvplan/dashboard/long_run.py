@@ -34,7 +34,7 @@ def draw(report: Report, arrivals: tuple | None) -> None:
             label_visibility="collapsed",
             key="long_run",
         )
-    job = _job((report.plan, arrivals, chosen), trace)
+    job = _job((report.plan, arrivals, chosen, trace))
     if job is None:
         st.caption("Drawn from the workload, or a trace as it came once one is read: its own times, its own prefixes.")
         return
@@ -45,9 +45,9 @@ def _name(trace: Trace) -> str:
     return f"the trace, {count(trace.prompts.size)}"
 
 
-def _job(wanted: tuple[Plan, tuple | None, str], trace: Trace | None) -> jobs.Job | None:
+def _job(wanted: tuple[Plan, tuple | None, str, Trace | None]) -> jobs.Job | None:
     """The work that is wanted now; the former is cancelled where that has changed."""
-    plan, arrivals, chosen = wanted
+    plan, arrivals, chosen, trace = wanted
     former, job = st.session_state.get("long_job", (None, None))
     if former == wanted:
         return job

@@ -17,7 +17,7 @@ def draw_runs(report, runs) -> None:
     for column, run in zip(st.columns(2, gap="medium"), (runs.reserve, runs.on_demand), strict=True):
         with column, st.container(gap="xsmall"):
             name = pool_figures.POLICY_NAMES[run.outcome.policy].capitalize()
-            result = f"{name}: {count(run.running_while_waiting)} run, {count(run.outcome.steps)} steps"
+            result = f"{name}: {count(run.running_before_drain)} run, {count(run.outcome.steps)} steps"
             frame.heading(result)
             frame.chart(
                 pool_figures.occupancy_figure(report, run, last, frame.palette()),
@@ -28,6 +28,8 @@ def draw_runs(report, runs) -> None:
         "Booked in blue, tokens held in green, the pool's end dashed; a tick above it is a preemption. Requests are "
         "admitted first come, first served; who is preempted computes its cache again."
     )
+    if cut := verdict.cut(report, runs):
+        st.caption(f":material/content_cut: {escape(cut)}.")
     with st.container(gap="xsmall"):
         frame.heading("Requests that run", "on the same pool, against steps")
         frame.chart(
@@ -55,9 +57,9 @@ def draw_holders(report, runs) -> None:
     st.caption(escape(verdict.growth(report, runs.moments[moment])) + ".")
 
 
-def draw_life(report) -> None:
+def draw_life(report, runs) -> None:
     """One request, stage by stage, and its memory."""
-    life = lifecycle.lifecycle(report)
+    life = lifecycle.lifecycle(report, max_tokens=runs.reserve.outcome.max_tokens)
     frame.heading(
         "One request from admission to release",
         f"the workload's means: prompt {count(life.prompt)}, output {count(life.output)} tokens; sizes on each device",
@@ -108,8 +110,9 @@ def draw_page() -> None:
     draw_runs(report, runs)
     with st.expander("All figures of both runs", type="compact", key="pool_figures"):
         frame.plain_table(pool.results(runs))
-    draw_holders(report, runs)
-    draw_life(report)
+    if runs.moments:
+        draw_holders(report, runs)
+    draw_life(report, runs)
     frame.heading(
         "The tensors of this cache", "on a device; dimensions: layers, key and value, batch, heads, tokens, width"
     )
