@@ -160,6 +160,8 @@ def _simulate(options: argparse.Namespace) -> None:
     if trace is None:
         requests = pool.requests_of(report.setting, number or pool.usual_number(report))
     else:
+        if (number or 0) > trace.prompts.size:
+            raise BadInput(f"--requests: the trace has {count(trace.prompts.size)}, got {number}")
         requests = of_trace(trace)[:number]
         if options.arrivals == "once":
             requests = [(0, *request[1:]) for request in requests]

@@ -106,8 +106,8 @@ def pool(report: Report, runs: Runs) -> list[Metric]:
             "On demand runs",
             count(on_demand.running_before_drain),
             f"on average, at most {count(on_demand.outcome.peak_running)}",
-            "Requests of this workload that run at once while others wait, when each books only what it has written "
-            "and grows block by block; the mean over steps. The closed form on the Ceiling page gives "
+            "Requests of this workload that run at once, when each books only what it has written and grows block by "
+            "block; the mean over the steps before the last is admitted. The closed form on the Ceiling page gives "
             f"{count(report.capacity.on_demand_running)}.",
         ),
         Metric(

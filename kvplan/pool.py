@@ -17,6 +17,7 @@ from kvplan.prefix_cache import PrefixCache, of_prefix
 from kvplan.report import Report, evaluate
 from kvplan.scheduler import Progress
 from kvplan.simulate import POLICIES, Simulation, percentiles, simulate
+from kvplan.traffic import LEAST_RATE
 from kvplan.units import MIB, count, mean, percent_exact
 
 SCHEMA = "kvplan.simulation/1"
@@ -94,8 +95,8 @@ def requests_of(setting: Setting, number: int) -> np.ndarray:
 
 def arrivals_of(setting: Setting) -> tuple | None:
     """How requests come at the plan's rate: gaps that vary as the plan says, exponential where it says nothing. None
-    where the plan has no rate."""
-    if not setting.arrival_rate:
+    where the plan has no rate, or next to none."""
+    if (setting.arrival_rate or 0) < LEAST_RATE:
         return None
     return "gamma", setting.arrival_rate, 1.0 if setting.arrival_cv is None else setting.arrival_cv
 
@@ -124,13 +125,16 @@ def runs(
             raise ValueError("the run was stopped")
         simulations.append(found)
     reserve, on_demand = simulations
-    prompts = np.array([row[1] for row in requests], dtype=np.int64)
+    drawn = isinstance(requests, np.ndarray)
+    prompts = requests[:, 1] if drawn else np.array([row[1] for row in requests], dtype=np.int64)
+    names_prefixes = not drawn and any(len(row) > 3 for row in requests[:1])
     return Runs(
         number=len(requests),
         came=_came(requests, arrivals),
         reserve=_without_arrays(reserve),
         on_demand=_without_arrays(on_demand),
-        moments=_moments(report.setting, on_demand, prompts),
+        # What requests that name their own prefixes share in a moment is not known.
+        moments={} if names_prefixes else _moments(report.setting, on_demand, prompts),
     )
 
 
@@ -138,7 +142,8 @@ def _came(requests, arrivals: tuple | None) -> str:
     if arrivals is not None:
         rate = arrivals[1]
         return f"at {count(rate) if rate >= 1000 else format(rate, '.3g')} requests/s"
-    return "all at once" if len({row[0] for row in requests}) < 2 else "at their own times"
+    times = np.unique(requests[:, 0] if isinstance(requests, np.ndarray) else [row[0] for row in requests])
+    return "all at once" if times.size < 2 else "at their own times"
 
 
 def runs_of_plan(plan: Plan, requests, arrivals: tuple | None = None, progress: Progress | None = None) -> Runs:
@@ -199,8 +204,16 @@ def to_dict(plan: Plan, found: Runs) -> dict:
 
 
 def _seconds(values: tuple[float | None, ...]) -> str:
-    """Seconds with three figures, whole ones from a hundred on."""
-    return " / ".join("–" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.3g}" for value in values)
+    return " / ".join(map(_duration, values))
+
+
+def _duration(value: float | None) -> str:
+    """Seconds with three figures, whole ones from a hundred on, without an exponent."""
+    if value is None:
+        return "–"
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}" if value >= 0.001 or value == 0 else f"{value:.6f}"
 
 
 FIGURES = {
@@ -233,6 +246,8 @@ FIGURES = {
 def _without_arrays(simulation: Simulation) -> Run:
     line = simulation.timeline
     filled = line.running[line.steps < max(2, simulation.first_steps.max(initial=0))]
+    if not filled.size:  # the first steps of a long run are not kept
+        filled = line.running[:1]
     return Run(
         running_before_drain=float(filled.mean()) if filled.size else 0.0,
         outcome=replace(simulation, **dict.fromkeys(PER_REQUEST, np.zeros(0))),
@@ -244,9 +259,7 @@ def _without_arrays(simulation: Simulation) -> Run:
 
 def _moments(setting: Setting, run: Simulation, prompts: np.ndarray) -> dict[str, Moment]:
     """The step in which a request first has to wait, and the last one before the pool runs out or, if it never does,
-    the fullest. None where requests name their own prefixes, as what a moment has of them is not known."""
-    if run.prefix_hit_tokens and not setting.plan.shared_prefix_tokens:
-        return {}
+    the fullest of those that are kept."""
     steps, found = run.timeline.steps, {}
     last = run.preempted_at[0] - 1 if run.preempted_at.size else run.steps
     waits = np.flatnonzero((run.timeline.waiting > 0) & (steps <= last))
@@ -283,8 +296,7 @@ def _moment(setting: Setting, run: Simulation, prompts: np.ndarray, step: int) -
 
 def _shared(setting: Setting, prompts: np.ndarray) -> tuple[int, PrefixCache]:
     """How many requests but the first have the shared prefix, and its blocks and tokens."""
-    prefix = min(setting.plan.shared_prefix_tokens, setting.plan.context - 1)
-    found, units = of_prefix(prefix, prompts, layout(setting), 0)
+    found, units = of_prefix(setting.plan.shared_prefix_tokens, prompts, layout(setting), 0)
     return max(0, sum(map(len, units)) - 1), found
 
 

@@ -126,7 +126,8 @@ def _shown(found: Simulation, last: int) -> np.ndarray:
 
 def _held_share(report: Report, found: Simulation, shown: np.ndarray) -> np.ndarray:
     """What the running requests hold, as a share of the pool: as many times what one of their mean length holds, and a
-    shared prefix once. Exact where every layer grows with each token and nothing is shared; else about."""
+    shared prefix once. Right to half a token a request where every layer grows with each token and nothing is shared,
+    else about."""
     line, plan, lengths = found.timeline, report.plan, report.setting.lengths
     running = line.running[shown]
     each = np.rint(line.tokens[shown] / np.maximum(1, running)).astype(np.int64)

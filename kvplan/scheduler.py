@@ -38,8 +38,17 @@ StepTime = float | Callable[[int, int, int], float]
 Progress = Callable[[int, int], bool | None]
 REQUESTS_A_CALL = 20_000
 NOBODY = -1
+MOST_PHASES = 2**20
+"""Of a period that are listed one by one; block sizes that share no multiple have longer ones."""
 MOST_SAMPLES = 4096
 """Of a timeline; when there are as many, every other one goes."""
+
+
+class Phases(dict):
+    """Blocks by the phase in which they are taken, none in most of very many."""
+
+    def __missing__(self, phase: int) -> int:
+        return 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +132,9 @@ def serve(traffic: Traffic, load: Load, server: Server, progress: Progress | Non
     lost: dict[int, int] = {}  # of a preempted request the tokens whose cache is gone, -1 where it was swapped out
     upcoming = 0  # the first request that never ran
     partial, left = NOBODY, 0  # the request whose prompt is computed in parts, and the tokens left of it
-    grow = [0] * period  # blocks that the running requests take in a step of each phase
+    grow = (
+        [0] * period if period <= MOST_PHASES else Phases()
+    )  # blocks that the running requests take in a step of each phase
 
     step, now = 0, -math.inf
     epoch_step, epoch = 0, 0.0  # since when steps follow each other without a pause
@@ -163,7 +174,7 @@ def serve(traffic: Traffic, load: Load, server: Server, progress: Progress | Non
     def take_up(request: int) -> int:
         """One that was preempted, or has a prefix, runs; the tokens of its prompt, and of what it had generated, that
         are not in the pool."""
-        nonlocal upcoming, hit_tokens, wasted_tokens
+        nonlocal upcoming, hit_tokens, wasted_tokens, resumed
         gone = found = 0
         if preempted:
             preempted.pop()
@@ -175,6 +186,7 @@ def serve(traffic: Traffic, load: Load, server: Server, progress: Progress | Non
             cache.take(units[request])
             cache.evict(used)
         if gone < 0:
+            resumed += 1
             return 0
         again = min(gone, found)
         wasted_tokens -= again
@@ -250,6 +262,7 @@ def serve(traffic: Traffic, load: Load, server: Server, progress: Progress | Non
                 cache.evict(used)
 
         # 2. The prompt that was begun is gone on with; then waiting requests are admitted.
+        resumed = 0
         budget, prefill, fresh = server.max_num_batched_tokens - writing, 0, []
         if partial >= 0:
             prefill = min(left, budget)
@@ -296,7 +309,8 @@ def serve(traffic: Traffic, load: Load, server: Server, progress: Progress | Non
         began = now
         if varies:
             begun = prompt[partial] + generated[partial] - left if partial >= 0 else 0
-            now += step_time(prefill, len(running) - len(fresh) - (partial >= 0), tokens + begun)
+            writing = len(running) - len(fresh) - (partial >= 0) + resumed
+            now += _checked(step_time(prefill, writing, tokens + begun))
         else:
             now = epoch + (step - epoch_step) * step_time
         for request in fresh:
@@ -360,7 +374,7 @@ def serve(traffic: Traffic, load: Load, server: Server, progress: Progress | Non
         if retry or not running:
             continue
         event, writing = next_event(), len(running)
-        if event - step > period and not varies:
+        if event - step > period and not varies and period <= MOST_PHASES:
             skip_periods(event)
         comes = math.inf if blocked or upcoming == total else arrival[upcoming]
         while step + 1 < event:
@@ -374,7 +388,7 @@ def serve(traffic: Traffic, load: Load, server: Server, progress: Progress | Non
             blocks_sum += used
             tokens_sum += tokens
             if varies:
-                now += step_time(0, writing, tokens)
+                now += _checked(step_time(0, writing, tokens))
         if not varies:
             now = epoch + (step - epoch_step) * step_time
         if used > peak_blocks:
@@ -401,6 +415,13 @@ def serve(traffic: Traffic, load: Load, server: Server, progress: Progress | Non
         wasted_tokens=wasted_tokens,
         swapped_tokens=swapped_tokens,
     )
+
+
+def _checked(seconds: float) -> float:
+    """What a function of the step's work returned."""
+    if not 0 <= seconds < math.inf:
+        raise ValueError(f"step_time: must return seconds of at least 0, got {seconds!r}")
+    return seconds
 
 
 def _integers(values: np.ndarray) -> array:

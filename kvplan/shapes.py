@@ -40,7 +40,7 @@ def _width(group: LayerGroup, store: Store, tp: int) -> tuple[list[int], int | s
     if group.kind in ATTENTION_KINDS and store.part != "index":
         both = f"{group.head_dim} + {group.value_head_dim}"
         return [heads_per_rank(group.kv_heads, tp)], group.head_dim if group.head_dim == group.value_head_dim else both
-    if store.part == "mla":
+    if store.part == "mla" and store.bits % group.head_dim == 0:
         return [], group.head_dim
     return [], f"{count(ceil_div(store.bits, 8))} bytes"
 
@@ -56,6 +56,8 @@ def _block_tokens(shape: Layout, store: Store) -> int:
 
 
 def _name(group: LayerGroup, store: Store) -> str:
+    if store.part.startswith("pending"):
+        return f"not yet compressed, of the last {count(store.window)}"
     name = KIND_NAMES.get(store.part, store.part)
     if group.kind == "compressed" and store.ratio > 1:
         return f"{name}, 1 of {store.ratio} tokens"

@@ -125,7 +125,7 @@ def simulate(
     never preempts; "on_demand" books what is written and grows block by block; None is the plan's `admission`. A
     preempted request keeps what it generated and computes its cache again ("recompute"), or has it moved to the host
     and back ("swap", whose copies take no time here). `arrivals`: None as given, ("poisson", rate) or
-    ("gamma", rate, cv). `max_tokens` None in the plan is the longest output among the requests.
+    ("gamma", rate, cv). `max_tokens` None in the plan is the longest output among the requests, rejected ones included.
 
     `step_time`: seconds of every step, with a prompt computed whole in the step that admits it; or a function
     (prefill_tokens, decoding, resident_tokens) -> s, with prompts computed in parts under max_num_batched_tokens, where
@@ -199,7 +199,7 @@ def _load(setting: Setting, shape: Layout, found: Traffic, policy: str, num_bloc
     if _is_hashed(plan, found):
         cache, units = of_hashes(found.hashes, found.prompts, shape, num_blocks)
     elif plan.shared_prefix_tokens:
-        cache, units = of_prefix(min(plan.shared_prefix_tokens, plan.context - 1), found.prompts, shape, num_blocks)
+        cache, units = of_prefix(plan.shared_prefix_tokens, found.prompts, shape, num_blocks)
     if cache is not None:
         shared = cache.unit_blocks * np.fromiter(map(len, units), dtype=np.int64, count=len(units))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from numbers import Real
+from numbers import Integral, Real
 
 import numpy as np
 
@@ -19,8 +19,8 @@ from kvplan.traces import Trace
 POISSON, GAMMA = "poisson", "gamma"
 LEAST_RATE = 1e-9
 """Requests a second: one in some thirty years."""
-LEAST_CV = 1e-6
-"""Variation of gaps below which they are equal."""
+LEAST_CV, MOST_CV = 1e-6, 2**24
+"""Variation of gaps below which they are equal, and up to which they are drawn."""
 PARTS = "(arrival_s, prompt, output[, hashes])"
 MOST_TOKENS = 2**40
 """A longer request is a mistake, whatever the context."""
@@ -98,7 +98,7 @@ def arrival_times(process: tuple, number: int, seed: int) -> np.ndarray:
     [0.5, 1.0, 1.5]
     """
     name, rate, cv = _process(process)
-    if not isinstance(seed, int) or seed < 0:
+    if not isinstance(seed, Integral) or seed < 0:
         raise ValueError(f"seed: must be a whole number of at least 0, got {shown(seed)}")
     rng = np.random.default_rng(seed)
     if name == POISSON:
@@ -117,8 +117,8 @@ def _process(process: tuple) -> tuple[str, float, float]:
     name, rate, cv = (*parts, 1.0)[:3]
     if not isinstance(rate, Real) or not LEAST_RATE <= rate < math.inf:
         raise ValueError(f"arrivals: rate must be at least {LEAST_RATE:g} requests/s, got {shown(rate)}")
-    if not isinstance(cv, Real) or not 0 <= cv < math.inf:
-        raise ValueError(f"arrivals: cv must be 0 or more, got {shown(cv)}")
+    if not isinstance(cv, Real) or not 0 <= cv <= MOST_CV:
+        raise ValueError(f"arrivals: cv must be from 0 to {MOST_CV:,}, got {shown(cv)}")
     return name, rate, cv
 
 
@@ -142,7 +142,7 @@ def _columns(requests) -> tuple[np.ndarray, np.ndarray, np.ndarray, Sequence | N
 
 
 def _hashes(found) -> Sequence[int]:
-    if not isinstance(found, Sequence) or not all(isinstance(name, int) for name in found):
+    if not isinstance(found, Sequence) or not all(isinstance(name, Integral) for name in found):
         raise ValueError(f"requests: hashes must be a sequence of whole numbers, got {shown(found)}")
     return found
 
@@ -156,7 +156,7 @@ def _seconds(values) -> np.ndarray:
 def _tokens(name: str, values, least: int) -> np.ndarray:
     found = _numbers(name, values)
     whole = (found >= least) & (found <= MOST_TOKENS) & (found == np.floor(found))
-    _require(name, f"a whole number of at least {least}", found, whole)
+    _require(name, f"a whole number from {least} to {MOST_TOKENS:,}", found, whole)
     return found.astype(np.int64)
 
 
@@ -173,4 +173,6 @@ def _numbers(name: str, values) -> np.ndarray:
 def _require(name: str, rule: str, values: np.ndarray, holds: np.ndarray) -> None:
     if not holds.all():
         place = int(np.argmin(holds))
-        raise ValueError(f"requests: {name} must be {rule}, got {values[place]:g} in request {place + 1:,}")
+        value = values[place].item()
+        written = shown(int(value) if value.is_integer() else value)
+        raise ValueError(f"requests: {name} must be {rule}, got {written} in request {place + 1:,}")

@@ -118,8 +118,8 @@ def growth(report: Report, moment: Moment) -> str:
     then = ends.get(moment.steps_left, f"if none ended, step {count(moment.steps_left or 0)} from then would need more")
     return (
         f"Step {count(moment.step)}: {count(number)} requests hold {count(int(moment.tokens.sum()))} tokens and add "
-        f"{count(number)} × {binary(each)} = {binary(number * each)} a step. Free are {count(moment.free_blocks)} "
-        f"blocks, {gib_or_less(moment.free_blocks * size)} a device; {then}"
+        f"{count(number)} × {binary(each)} = {binary(number * each)} a step. Free are {_blocks(moment.free_blocks)}, "
+        f"{gib_or_less(moment.free_blocks * size)} a device; {then}"
     )
 
 
@@ -127,19 +127,21 @@ def stages(report: Report, life: Lifecycle) -> dict[str, str]:
     """The four stages of a request's life, each in a few words."""
     first, last, each = int(life.held_bytes[0]), int(life.held_bytes[-1]), report.cache.bytes_per_token
     return {
-        "1 Allocate": f"{count(life.first_blocks)} blocks with its admission; reserve {count(life.reserved_blocks)}",
+        "1 Allocate": f"{_blocks(life.first_blocks)} with its admission; reserve {count(life.reserved_blocks)}",
         "2 Fill": f"{gib_or_less(first)} with the prompt at once, then {binary(each)} with each token",
         "3 Use": f"every step reads all it holds: {gib_or_less(life.read_bytes)} over {count(life.output)} steps",
-        "4 Release": f"{count(life.last_blocks)} blocks, {gib_or_less(last)} held, are free in the step after its last",
+        "4 Release": f"{_blocks(life.last_blocks)}, {gib_or_less(last)} held, free again in the step after its last",
     }
 
 
 def cache_saves(life: Lifecycle) -> str:
     """What runs through the model with and without a cache."""
     without, cached = forward_tokens(life.prompt, life.output)
+    if life.output == 1:
+        return "A single token of output needs no cache: its prompt runs once either way"
     return (
         f"Without a cache each of {count(life.output)} steps would run all tokens before it again: {count(without)} in "
-        f"all, {count(without / max(1, cached))} times the {count(cached)} that run with it"
+        f"all, {count(without / cached)} times the {count(cached)} that run with it"
     )
 
 
@@ -346,6 +348,10 @@ def _cure(report: Report) -> str:
     if capacity.min_tp_weights is not None:
         return f"the weights leave a pool from tp {capacity.min_tp_weights}, but {request} starts at no tp"
     return f"no tp up to {MAX_PARALLEL} leaves room for a cache"
+
+
+def _blocks(number: int) -> str:
+    return f"{count(number)} block{'' if number == 1 else 's'}"
 
 
 def _sequences(number: int) -> str:

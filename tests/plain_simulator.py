@@ -146,6 +146,7 @@ class Run:
 
         # 2. The prompt that was begun is gone on with, then waiting requests are admitted.
         self.left = self.most_tokens - len(writing)
+        self.resumed = 0
         before = self.out.prefill_tokens
         for request in self.running:
             if not request.writes:
@@ -163,7 +164,7 @@ class Run:
             request.computed += 1
         if self.in_parts:
             resident = sum(request.computed for request in self.running)
-            self.now += self.step_time(self.out.prefill_tokens - before, len(writing), resident)
+            self.now += self.step_time(self.out.prefill_tokens - before, len(writing) + self.resumed, resident)
         else:
             self.now = self.begin + (self.out.steps - self.begin_steps) * self.step_time
         self.out.used.append(self.used())
@@ -215,6 +216,7 @@ class Run:
         self.evict()
         if request.swapped:
             request.computed, request.swapped = request.tokens, False
+            self.resumed += 1
             self.left -= 1
         else:
             hits = found * self.unit_tokens

@@ -166,7 +166,9 @@ def test_a_trace_may_come_all_at_once_or_at_its_mean_rate(csv_file):
 def test_the_first_of_a_trace_are_taken(csv_file):
     found = simulated("--trace", csv_file, "--requests", "2")
     assert (found["requests"], found["on_demand"]["output_tokens"]) == (2, 30)
-    assert simulated("--trace", csv_file, "--requests", "9")["requests"] == 3
+    run = called("simulate", "--trace", str(csv_file), "--requests", "9")
+    assert run.returncode == 2
+    assert run.stderr.splitlines()[-1] == "kvplan: --requests: the trace has 3, got 9"
 
 
 def test_a_trace_without_times_comes_all_at_once(tmp_path):

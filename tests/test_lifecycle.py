@@ -69,7 +69,7 @@ def test_the_stages_are_told_in_words():
         "1 Allocate": "256 blocks with its admission; reserve 319",
         "2 Fill": "1.25 GiB with the prompt at once, then 320 KiB with each token",
         "3 Use": f"every step reads all it holds: {life.read_bytes / GIB:,.2f} GiB over 1,001 steps",
-        "4 Release": "319 blocks, 1.56 GiB held, are free in the step after its last",
+        "4 Release": "319 blocks, 1.56 GiB held, free again in the step after its last",
     }
 
 

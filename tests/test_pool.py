@@ -218,8 +218,22 @@ def test_requests_that_are_all_rejected_are_no_error():
     assert [(run.outcome.rejected, run.outcome.steps) for run in (runs.reserve, runs.on_demand)] == [(5, 0), (5, 0)]
     assert row_of(pool.results(runs), "End to end, s (50 / 95 / 99%)")["Reserve"] == "– / – / –"
     assert json.loads(as_json(small(), runs))["reserve"]["ttft_s"] == {"p50": None, "p95": None, "p99": None}
-    assert verdict.pool(report, runs).sentence.endswith("the pool never runs out")
+    answer = verdict.pool(report, runs)
+    assert answer.sentence == "**Not one** of these requests runs; every prompt has 4,096 tokens or more"
+    assert (answer.badge, answer.tone) == ("all rejected", "limit")
     assert metrics.pool(report, runs)[3].whose == "never runs out"
+
+
+def test_what_cannot_run_to_its_end_is_said():
+    """Two prompts as long as the context, three outputs that end at it, and one that ends where it would."""
+    report = evaluate(small())
+    requests = [(0, 4096, 10)] * 2 + [(0, 4000, 1000)] * 3 + [(0, 100, 10)]
+    rejected = "2 requests with prompts of 4,096 tokens or more are rejected"
+    truncated = "3 outputs are cut at the context or max_tokens"
+    assert verdict.cut(report, runs_of(small(), requests)) == f"{rejected}; {truncated}"
+    assert verdict.cut(report, runs_of(small(), requests[:2])) == rejected
+    assert verdict.cut(report, runs_of(small(), requests[2:])) == truncated
+    assert verdict.cut(report, runs_of(small(), requests[-1:])) == ""
 
 
 def test_what_runs_while_others_wait_leaves_out_the_tail_of_a_backlog():

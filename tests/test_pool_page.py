@@ -192,6 +192,15 @@ def test_every_state_of_a_plan_is_a_page_without_an_exception(query):
     assert len(app.get("plotly_chart")) == 4
 
 
+def test_what_is_cut_is_said_below_the_pictures():
+    """Prompts of 1,155 tokens on average at a context of 512."""
+    app = opened({"context": "512"}, "pool")
+    report, runs = runs_of(Plan(context=512))
+    assert runs.reserve.outcome.rejected > 0 < runs.reserve.outcome.truncated
+    assert any(escape(verdict.cut(report, runs)) in caption for caption in captions(app))
+    assert not any(":material/content_cut:" in caption for caption in captions(opened({"context": "131072"}, "pool")))
+
+
 def test_moving_a_widget_moves_the_runs():
     app = opened({}, "pool")
     app.select_slider(key="context").set_value(65536).run()
@@ -230,6 +239,26 @@ def test_how_requests_come_can_be_chosen_where_the_plan_has_a_rate():
     assert any("at 5 requests/s" in text.value for text in app.markdown)
     control(app, "pool_arrivals").set_value(AT_ONCE).run()
     assert_page(app, Plan(**query))
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"arrival_rate": "0.001"},
+        {"arrival_rate": "16777216"},
+        {"arrival_rate": "1e-10"},  # one request in three centuries
+        {"arrival_cv": "0"},
+        {"arrival_cv": "16777216"},
+        {"arrival_cv": "1e-170"},
+    ],
+    ids=lambda query: "&".join(f"{name}={value}" for name, value in query.items()),
+)
+def test_any_rate_a_plan_may_have_is_a_page_without_an_exception(query):
+    app = opened(query, "pool")
+    choice = control(app, "pool_arrivals")
+    if choice is not None:
+        choice.set_value(AT_RATE).run()
+        assert not app.exception
 
 
 @pytest.mark.parametrize("query", [{"workload": "auto"}, {"workload": "auto", "arrival_rate": "0"}])

@@ -95,6 +95,20 @@ def test_what_is_in_use_is_not_evicted():
     assert (cache.found_tokens((1,)), cache.found_tokens((2,))) == (0, 16)
 
 
+def test_who_stops_within_a_prompt_leaves_the_pieces_that_were_computed():
+    """By hand: 40 tokens are two pieces of 16 and a part of a third; what another still refers to stays as it is."""
+    cache = PrefixCache(16, 2, 100)
+    cache.take((1, 2, 3))
+    assert cache.leave((1, 2, 3), 40) == 6
+    assert (list(cache.unused), cache.found_tokens((1, 2, 3))) == ([2, 1], 32)
+    cache.take((1, 2, 3))
+    cache.take((1, 2, 3))
+    assert cache.leave((1, 2, 3), 0) == 0
+    assert cache.found_tokens((1, 2, 3)) == 48
+    assert cache.leave((1, 2, 3), 32) == 6
+    assert list(cache.unused) == [2, 1]
+
+
 def test_a_piece_that_is_taken_again_is_no_longer_evicted():
     cache = PrefixCache(16, 1, 2)
     cache.take((1,))
@@ -300,6 +314,17 @@ def test_an_unused_prefix_gives_way_to_growth_in_steps_nobody_looks_at(monkeypat
         assert (found.preempted_at.tolist(), found.preempted_places.tolist()) == ([1024], [1])
         assert (samples, found.prefix_hit_tokens) == (samples, 0)
         assert (samples, found.prefill_tokens) == (samples, 1 + 257 + 513 + 513 + 257 + 1023)
+
+
+def test_a_preempted_prefix_that_does_not_fit_beside_the_others_goes_at_once():
+    """By hand: 9 blocks of 128 tokens, of which a piece takes 4. Up to step 99 two requests hold 1, one 2 and D 5. In
+    step 100 the two grow, so D goes; 6 blocks in use leave no room for its piece, though the third ends in it."""
+    plan = with_blocks(Plan(groups="full:1x1x64", block_size=128, context=700), 9)
+    rows = [(0, 29, 150, ()), (0, 29, 150, ()), (0, 150, 100, ()), (0, 513, 110, (1,))]
+    found = simulate(rows, plan, policy="on_demand", step_time=1)
+    assert (found.preempted_at.tolist(), found.preempted_places.tolist()) == ([100], [3])
+    assert found.timeline.blocks.tolist()[98:102] == [9, 6, 9, 9]
+    assert (found.prefix_hit_tokens, found.wasted_tokens) == (0, 513 + 99)
 
 
 def test_blocks_that_do_not_divide_a_hash_share_in_whole_multiples():

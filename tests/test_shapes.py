@@ -197,11 +197,11 @@ def test_deepseek_v4_keeps_windows_entries_and_what_is_not_yet_compressed():
         ("windows of entries of 128", "[21, 3, 128, 584 bytes]"),
         ("indexer keys, 1 of 4 tokens", "[21, 3, 2,048, 132 bytes]"),
         ("entries, 1 of 4 tokens", "[21, 3, 2,048, 584 bytes]"),
-        ("pending 128 of 8", "[21, 3, 8, 2,048 bytes]"),
-        ("pending 512 of 8", "[21, 3, 8, 8,192 bytes]"),
+        ("not yet compressed, of the last 8", "[21, 3, 8, 2,048 bytes]"),
+        ("not yet compressed, of the last 8", "[21, 3, 8, 8,192 bytes]"),
         ("windows of entries of 128", "[20, 3, 128, 584 bytes]"),
         ("entries, 1 of 128 tokens", "[20, 3, 64, 584 bytes]"),
-        ("pending of 128", "[20, 3, 128, 4,096 bytes]"),
+        ("not yet compressed, of the last 128", "[20, 3, 128, 4,096 bytes]"),
     ]
     # 256 tokens a block: 64 entries of 4 tokens, 2 of 128.
     slots = {row["Layers"]: dimensions(row["Paged, each layer"].replace(" bytes", ""))[1] for row in rows}

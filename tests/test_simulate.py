@@ -546,6 +546,15 @@ def test_a_tenant_has_no_more_slots_than_its_share():
     assert found.slots == found.peak_running == evaluate(plan).capacity.batch_ceiling == 16
 
 
+def test_no_more_requests_run_than_a_step_may_take_tokens():
+    """Definition: each that runs writes a token; where a prompt is computed whole, a step has no such limit."""
+    plan = Plan(max_num_seqs=64, max_num_batched_tokens=8, context=256)
+    found = simulate([(0, 4, 50)] * 100, plan, step_time=by_work)
+    assert (found.slots, found.peak_running) == (8, 8)
+    assert found.busy == pytest.approx(found.mean_running / 8)
+    assert simulate([(0, 4, 50)] * 100, plan, step_time=1).slots == 64
+
+
 # The plan and its own
 
 

@@ -43,6 +43,7 @@ ORDER = (
     "prefix_cache",
     "scheduler",
     "simulate",
+    "allocators",
     "report",
     "backlog",
     "pool",

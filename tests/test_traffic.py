@@ -178,9 +178,16 @@ PROCESS = r"arrivals: must be \('poisson', rate\) or \('gamma', rate, cv\), got 
         pytest.param(("poisson", math.nan), RATE + "nan", id="rate of nan"),
         pytest.param(("poisson", math.inf), RATE + "inf", id="endless rate"),
         pytest.param(("gamma", 0, 1), RATE + "0", id="gamma at a rate of 0"),
-        pytest.param(("gamma", 1, -0.5), "arrivals: cv must be 0 or more, got -0.5", id="negative variation"),
-        pytest.param(("gamma", 1, math.nan), "arrivals: cv must be 0 or more, got nan", id="variation of nan"),
-        pytest.param(("gamma", 1, math.inf), "arrivals: cv must be 0 or more, got inf", id="endless variation"),
+        pytest.param(
+            ("gamma", 1, -0.5), "arrivals: cv must be from 0 to 16,777,216, got -0.5", id="negative variation"
+        ),
+        pytest.param(
+            ("gamma", 1, math.nan), "arrivals: cv must be from 0 to 16,777,216, got nan", id="variation of nan"
+        ),
+        pytest.param(
+            ("gamma", 1, math.inf), "arrivals: cv must be from 0 to 16,777,216, got inf", id="endless variation"
+        ),
+        pytest.param(("gamma", 1, 1e200), "arrivals: cv must be", id="a variation whose square is no number"),
         pytest.param(("poisson", "2"), "arrivals: rate must be", id="text for a rate"),
         pytest.param(("poisson", None), "arrivals: rate must be", id="None for a rate"),
         pytest.param(("gamma", 1, "2"), "arrivals: cv must be", id="text for a variation"),
@@ -197,8 +204,8 @@ def test_a_process_that_is_none_is_refused_in_a_line(arrivals, message):
 
 PARTS = r"each must be \(arrival_s, prompt, output\[, hashes\]\), got "
 SECONDS = "arrival_s must be a finite number of seconds, got "
-PROMPT = "prompt must be a whole number of at least 0, got "
-OUTPUT = "output must be a whole number of at least 1, got "
+PROMPT = "prompt must be a whole number from 0 to 1,099,511,627,776, got "
+OUTPUT = "output must be a whole number from 1 to 1,099,511,627,776, got "
 
 
 @pytest.mark.parametrize(

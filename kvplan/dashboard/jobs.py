@@ -9,7 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 from collections.abc import Callable
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from itertools import cycle
 
@@ -59,6 +59,8 @@ class Job:
         """What the work returned. Raises ValueError, one line, where it failed."""
         try:
             return self.future.result()
+        except CancelledError:
+            raise ValueError("cancelled before it began") from None
         except BrokenProcessPool:
             if the_worker() is self.worker:
                 the_worker.clear()

@@ -34,7 +34,8 @@ def draw(report: Report, arrivals: tuple | None) -> None:
             label_visibility="collapsed",
             key="long_run",
         )
-    job = _job((report.plan, arrivals, chosen, trace))
+    of_workload = chosen in map(count, NUMBERS)
+    job = _job((report.plan, chosen, arrivals if of_workload else None, None if of_workload else trace))
     if job is None:
         st.caption("Drawn from the workload, or a trace as it came once one is read: its own times, its own prefixes.")
         return
@@ -45,9 +46,9 @@ def _name(trace: Trace) -> str:
     return f"the trace, {count(trace.prompts.size)}"
 
 
-def _job(wanted: tuple[Plan, tuple | None, str, Trace | None]) -> jobs.Job | None:
+def _job(wanted: tuple[Plan, str, tuple | None, Trace | None]) -> jobs.Job | None:
     """The work that is wanted now; the former is cancelled where that has changed."""
-    plan, arrivals, chosen, trace = wanted
+    plan, chosen, arrivals, trace = wanted
     former, job = st.session_state.get("long_job", (None, None))
     if former == wanted:
         return job
@@ -55,9 +56,8 @@ def _job(wanted: tuple[Plan, tuple | None, str, Trace | None]) -> jobs.Job | Non
         job.cancel()
     job = None
     if chosen != NONE:
-        of_workload = {count(number): number for number in NUMBERS}
-        requests = of_workload[chosen] if chosen in of_workload else of_trace(trace)
-        job = jobs.start(pool.runs_of_plan, plan, requests, arrivals if chosen in of_workload else None)
+        numbers = {count(number): number for number in NUMBERS}
+        job = jobs.start(pool.runs_of_plan, plan, numbers.get(chosen) or of_trace(trace), arrivals)
     st.session_state["long_job"] = (wanted, job)
     return job
 

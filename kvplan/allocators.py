@@ -1,0 +1,275 @@
+"""Where the slots of a pool go under allocators that give each request one contiguous extent, as engines did before
+paging: what holds tokens, what is reserved for tokens to come, what is never used, and what lies free between extents.
+
+Source: Kwon et al., Efficient Memory Management for Large Language Model Serving with PagedAttention, SOSP 2023,
+sections 3.1 and 6.1: three baselines over a buddy allocator.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from bisect import bisect_left, insort
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from kvplan.growth import Growth, Patterns, Table
+from kvplan.scheduler import Load, Server, serve
+from kvplan.traffic import Traffic
+from kvplan.units import ceil_div
+
+MAXIMUM, POWER_OF_TWO, ORACLE = "maximum", "power of two", "oracle"
+MOST_RUNNING = 2**40
+BUDDY, FIRST_FIT = "buddy", "first fit"
+
+
+class FirstFit:
+    """Extents of any size, the first free one that is large enough; freed neighbours become one again."""
+
+    def __init__(self, slots: int):
+        self.free = [(0, slots)]
+
+    def take(self, size: int) -> tuple[int, int] | None:
+        """(begin, size) of an extent, None where no free one is large enough."""
+        for place, (begin, length) in enumerate(self.free):
+            if length >= size:
+                self.free[place : place + 1] = [(begin + size, length - size)] if length > size else []
+                return begin, size
+        return None
+
+    def give(self, begin: int, size: int) -> None:
+        """An extent is free again."""
+        place = bisect_left(self.free, (begin,))
+        if place < len(self.free) and self.free[place][0] == begin + size:
+            size += self.free.pop(place)[1]
+        if place and sum(self.free[place - 1]) == begin:
+            before, length = self.free.pop(place - 1)
+            begin, size = before, length + size
+        insort(self.free, (begin, size))
+
+    @property
+    def largest(self) -> int:
+        """Slots of the largest free extent."""
+        return max((length for _, length in self.free), default=0)
+
+
+class Buddy:
+    """Extents of a power of two, halved until they are just large enough; a freed one joins its other half.
+
+    A pool of any size is several powers of two beside each other, the largest first."""
+
+    def __init__(self, slots: int):
+        self.free: dict[int, list[int]] = {}
+        begin = 0
+        for power in reversed(range(slots.bit_length())):
+            if slots >> power & 1:
+                self.free[1 << power] = [begin]
+                begin += 1 << power
+
+    def take(self, size: int) -> tuple[int, int] | None:
+        """(begin, size) of an extent of the next power of two, None where no free one is large enough."""
+        wanted = next_power_of_two(size)
+        fitting = [length for length, begins in self.free.items() if begins and length >= wanted]
+        if not fitting:
+            return None
+        length = min(fitting)
+        begin = self.free[length].pop(0)
+        while length > wanted:
+            length //= 2
+            insort(self.free.setdefault(length, []), begin + length)
+        return begin, wanted
+
+    def give(self, begin: int, size: int) -> None:
+        """An extent is free again."""
+        while (begin ^ size) in self.free.get(size, []):
+            self.free[size].remove(begin ^ size)
+            begin, size = min(begin, begin ^ size), 2 * size
+        insort(self.free.setdefault(size, []), begin)
+
+    @property
+    def largest(self) -> int:
+        """Slots of the largest free extent."""
+        return max((length for length, begins in self.free.items() if begins), default=0)
+
+
+ALLOCATORS = {BUDDY: Buddy, FIRST_FIT: FirstFit}
+
+
+@dataclass(frozen=True, eq=False)
+class Allocation:
+    """A run of requests through a pool of so many `slots`, each for one token.
+
+    Shares of the pool, averages over the steps in which requests wait, that add up to 1: `held` by tokens, `reserved`
+    for tokens to come, `internal` never used, `free`. `running` requests on average, `peak_running` at most. In
+    `blocked_share` of these steps an admission failed although the free slots together would have sufficed, first in
+    `first_blocked` (None: never). `rejected` requests need more than an empty pool can give.
+
+    `steps`, `free_slots` and `largest` are all free slots and the largest free extent after each change. `begins`,
+    `sizes`, `first_steps` and `last_steps` say where and when each request ran (size 0 where it was rejected), in the
+    order of the traffic; None where blocks are taken one by one.
+    """
+
+    slots: int
+    held: float
+    reserved: float
+    internal: float
+    free: float
+    running: float
+    peak_running: int
+    blocked_share: float
+    first_blocked: int | None
+    rejected: int
+    steps: np.ndarray
+    free_slots: np.ndarray
+    largest: np.ndarray
+    begins: np.ndarray | None = None
+    sizes: np.ndarray | None = None
+    first_steps: np.ndarray | None = None
+    last_steps: np.ndarray | None = None
+
+
+def next_power_of_two(number: int) -> int:
+    """The smallest power of two that is not below a number.
+
+    >>> next_power_of_two(25), next_power_of_two(32), next_power_of_two(1)
+    (32, 32, 1)
+    """
+    return 1 << (number - 1).bit_length()
+
+
+def demands(found: Traffic, kind: str) -> np.ndarray:
+    """Slots each request asks for: its declared maximum; its prompt and the next power of two of its output, up to that
+    maximum; or just what it will use, as if its length were known."""
+    if kind == MAXIMUM:
+        return found.declared
+    if kind == ORACLE:
+        return found.prompts + found.outputs
+    powers = np.array([next_power_of_two(output) for output in found.outputs.tolist()], dtype=np.int64)
+    return np.minimum(found.declared, found.prompts + powers)
+
+
+def contiguous(found: Traffic, slots: int, kind: str, allocator: str = BUDDY, most: int = MOST_RUNNING) -> Allocation:
+    """Serve a backlog, first come first served, each request in one extent from its admission to its end; `most` of
+    them at once. Raises ValueError for an unknown kind or allocator."""
+    _require_one_of("kind", kind, (MAXIMUM, POWER_OF_TWO, ORACLE))
+    _require_one_of("allocator", allocator, ALLOCATORS)
+    pool, asked = ALLOCATORS[allocator](slots), demands(found, kind).tolist()
+    prompts, finals = found.prompts.tolist(), (found.prompts + found.outputs).tolist()
+    total = len(asked)
+    begins, sizes, first_steps, last_steps = (np.zeros(total, dtype=np.int64) for _ in range(4))
+    ends: list[tuple[int, int]] = []
+    step = upcoming = rejected = waited = blocked_steps = peak = 0
+    tokens = final = taken = 0
+    sums = dict.fromkeys(("held", "reserved", "internal", "running"), 0)
+    first_blocked, changes = None, []
+    while upcoming < total or ends:
+        blocked = False
+        while upcoming < total and len(ends) < most:
+            extent = pool.take(asked[upcoming])
+            if extent is None and ends:
+                blocked = slots - taken >= asked[upcoming]
+                break
+            if extent is None:
+                rejected += 1
+            else:
+                begins[upcoming], sizes[upcoming] = extent
+                first_steps[upcoming] = step + 1
+                last_steps[upcoming] = step + finals[upcoming] - prompts[upcoming]
+                heapq.heappush(ends, (int(last_steps[upcoming]), upcoming))
+                tokens, final, taken = tokens + prompts[upcoming], final + finals[upcoming], taken + extent[1]
+            upcoming += 1
+        if not ends:
+            break
+        changes.append((step + 1, slots - taken, pool.largest))
+        peak = max(peak, len(ends))
+        steps, running = ends[0][0] - step, len(ends)
+        if upcoming < total or not waited:
+            grown = steps * tokens + running * (steps * (steps + 1) // 2)
+            sums["held"] += grown
+            sums["reserved"] += steps * final - grown
+            sums["internal"] += steps * (taken - final)
+            sums["running"] += steps * running
+            waited += steps
+            if blocked:
+                blocked_steps += steps
+                first_blocked = first_blocked or step + 1
+        step += steps
+        tokens += steps * running
+        while ends and ends[0][0] == step:
+            _, request = heapq.heappop(ends)
+            pool.give(int(begins[request]), int(sizes[request]))
+            tokens, final, taken = tokens - finals[request], final - finals[request], taken - int(sizes[request])
+    used = {name: value / max(1, waited) for name, value in sums.items()}
+    shares = {name: used[name] / slots for name in ("held", "reserved", "internal")}
+    line = np.array(changes, dtype=np.int64).reshape(-1, 3).T
+    return Allocation(
+        slots=slots,
+        **shares,
+        free=1 - sum(shares.values()),
+        running=used["running"],
+        peak_running=peak,
+        blocked_share=blocked_steps / max(1, waited),
+        first_blocked=first_blocked,
+        rejected=rejected,
+        steps=line[0],
+        free_slots=line[1],
+        largest=line[2],
+        begins=begins,
+        sizes=sizes,
+        first_steps=first_steps,
+        last_steps=last_steps,
+    )
+
+
+def paged(found: Traffic, slots: int, block_size: int, most: int = MOST_RUNNING) -> Allocation:
+    """The same backlog in blocks taken one by one as tokens are written; any free block will do. Requests that need
+    more blocks than there are are rejected."""
+    num_blocks = slots // block_size
+    finals = ceil_div(found.prompts + found.outputs, block_size)
+    kept = finals <= num_blocks
+    fitting = replace(
+        found,
+        places=found.places[kept],
+        arrivals_s=found.arrivals_s[kept],
+        prompts=found.prompts[kept],
+        outputs=found.outputs[kept],
+        declared=found.declared[kept],
+        hashes=None,
+    )
+    table = Table(block_size, 1, math.inf)
+    load = Load(
+        first_blocks=ceil_div(fitting.prompts + 1, block_size),
+        last_blocks=ceil_div(fitting.prompts + fitting.outputs, block_size),
+        blocks=lambda tokens: ceil_div(tokens, block_size),
+        growth=Growth(block_size, (), (Patterns((table,), block_size),), 0),
+        cache=None,
+        units=[],
+    )
+    run = serve(fitting, load, Server(num_blocks, most, step_time=1.0))
+    columns = np.array(run.samples, dtype=float).reshape(-1, 8).T
+    steps, running, blocks, tokens = columns[0], columns[3], columns[6], columns[7]
+    waits = steps < max(2, run.first_steps.max(initial=0))
+    held = float(tokens[waits].mean()) / slots if waits.any() else 0.0
+    booked = float(blocks[waits].mean()) * block_size / slots if waits.any() else 0.0
+    free_slots = slots - (blocks * block_size).astype(np.int64)
+    return Allocation(
+        slots=slots,
+        held=held,
+        reserved=0.0,
+        internal=booked - held,
+        free=1 - booked,
+        running=float(running[waits].mean()) if waits.any() else 0.0,
+        peak_running=run.peak_running,
+        blocked_share=0.0,
+        first_blocked=None,
+        rejected=int((finals > num_blocks).sum()),
+        steps=steps.astype(np.int64),
+        free_slots=free_slots,
+        largest=free_slots,
+    )
+
+
+def _require_one_of(name: str, value, known) -> None:
+    if value not in known:
+        raise ValueError(f"{name}: must be one of {', '.join(known)}, got {value!r}")
