@@ -20,6 +20,7 @@ from kvplan.traffic import Traffic
 from kvplan.units import ceil_div
 
 MAXIMUM, POWER_OF_TWO, ORACLE = "maximum", "power of two", "oracle"
+KINDS = (MAXIMUM, POWER_OF_TWO, ORACLE)
 MOST_RUNNING = 2**40
 BUDDY, FIRST_FIT = "buddy", "first fit"
 
@@ -28,7 +29,7 @@ class FirstFit:
     """Extents of any size, the first free one that is large enough; freed neighbours become one again."""
 
     def __init__(self, slots: int):
-        self.free = [(0, slots)]
+        self.slots, self.free = slots, [(0, slots)]
 
     def take(self, size: int) -> tuple[int, int] | None:
         """(begin, size) of an extent, None where no free one is large enough."""
@@ -60,6 +61,7 @@ class Buddy:
     A pool of any size is several powers of two beside each other, the largest first."""
 
     def __init__(self, slots: int):
+        self.slots = slots
         self.free: dict[int, list[int]] = {}
         begin = 0
         for power in reversed(range(slots.bit_length())):
@@ -97,17 +99,42 @@ ALLOCATORS = {BUDDY: Buddy, FIRST_FIT: FirstFit}
 
 
 @dataclass(frozen=True, eq=False)
+class Placed:
+    """Where each request of a backlog ran: the first slot of its extent and its size (0 where it was rejected), its
+    first step and its last, int64 arrays of shape (n,). `changes` are (step, free slots, largest free extent) wherever
+    these changed, `blocked` the (first, last) steps in which an admission failed although enough was free in all."""
+
+    begins: np.ndarray
+    sizes: np.ndarray
+    first_steps: np.ndarray
+    last_steps: np.ndarray
+    changes: np.ndarray
+    blocked: list[tuple[int, int]]
+    peak_running: int
+
+
+@dataclass(frozen=True, eq=False)
+class Extents:
+    """A pool in one step: for each running request the first slot of its extent, the size, the tokens it holds and
+    those it will have at its end."""
+
+    begins: np.ndarray
+    sizes: np.ndarray
+    tokens: np.ndarray
+    finals: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
 class Allocation:
     """A run of requests through a pool of so many `slots`, each for one token.
 
-    Shares of the pool, averages over the steps in which requests wait, that add up to 1: `held` by tokens, `reserved`
-    for tokens to come, `internal` never used, `free`. `running` requests on average, `peak_running` at most. In
-    `blocked_share` of these steps an admission failed although the free slots together would have sufficed, first in
+    Shares of the pool, averages over the steps before the last request is admitted, that add up to 1: `held` by tokens,
+    `reserved` for tokens to come, `internal` never used, `free`. `running` requests on average, `peak_running` at most.
+    In `blocked_share` of these steps an admission failed although the free slots together would have sufficed, first in
     `first_blocked` (None: never). `rejected` requests need more than an empty pool can give.
 
-    `steps`, `free_slots` and `largest` are all free slots and the largest free extent after each change. `begins`,
-    `sizes`, `first_steps` and `last_steps` say where and when each request ran (size 0 where it was rejected), in the
-    order of the traffic; None where blocks are taken one by one.
+    `steps`, `free_slots` and `largest` are all free slots and the largest free extent wherever these change. `placed`
+    is None where blocks are taken one by one.
     """
 
     slots: int
@@ -123,10 +150,7 @@ class Allocation:
     steps: np.ndarray
     free_slots: np.ndarray
     largest: np.ndarray
-    begins: np.ndarray | None = None
-    sizes: np.ndarray | None = None
-    first_steps: np.ndarray | None = None
-    last_steps: np.ndarray | None = None
+    placed: Placed | None = None
 
 
 def next_power_of_two(number: int) -> int:
@@ -152,74 +176,79 @@ def demands(found: Traffic, kind: str) -> np.ndarray:
 def contiguous(found: Traffic, slots: int, kind: str, allocator: str = BUDDY, most: int = MOST_RUNNING) -> Allocation:
     """Serve a backlog, first come first served, each request in one extent from its admission to its end; `most` of
     them at once. Raises ValueError for an unknown kind or allocator."""
-    _require_one_of("kind", kind, (MAXIMUM, POWER_OF_TWO, ORACLE))
+    _require_one_of("kind", kind, KINDS)
     _require_one_of("allocator", allocator, ALLOCATORS)
-    pool, asked = ALLOCATORS[allocator](slots), demands(found, kind).tolist()
-    prompts, finals = found.prompts.tolist(), (found.prompts + found.outputs).tolist()
-    total = len(asked)
-    begins, sizes, first_steps, last_steps = (np.zeros(total, dtype=np.int64) for _ in range(4))
-    ends: list[tuple[int, int]] = []
-    step = upcoming = rejected = waited = blocked_steps = peak = 0
-    tokens = final = taken = 0
-    sums = dict.fromkeys(("held", "reserved", "internal", "running"), 0)
-    first_blocked, changes = None, []
-    while upcoming < total or ends:
-        blocked = False
-        while upcoming < total and len(ends) < most:
-            extent = pool.take(asked[upcoming])
-            if extent is None and ends:
-                blocked = slots - taken >= asked[upcoming]
-                break
-            if extent is None:
-                rejected += 1
-            else:
-                begins[upcoming], sizes[upcoming] = extent
-                first_steps[upcoming] = step + 1
-                last_steps[upcoming] = step + finals[upcoming] - prompts[upcoming]
-                heapq.heappush(ends, (int(last_steps[upcoming]), upcoming))
-                tokens, final, taken = tokens + prompts[upcoming], final + finals[upcoming], taken + extent[1]
-            upcoming += 1
-        if not ends:
-            break
-        changes.append((step + 1, slots - taken, pool.largest))
-        peak = max(peak, len(ends))
-        steps, running = ends[0][0] - step, len(ends)
-        if upcoming < total or not waited:
-            grown = steps * tokens + running * (steps * (steps + 1) // 2)
-            sums["held"] += grown
-            sums["reserved"] += steps * final - grown
-            sums["internal"] += steps * (taken - final)
-            sums["running"] += steps * running
-            waited += steps
-            if blocked:
-                blocked_steps += steps
-                first_blocked = first_blocked or step + 1
-        step += steps
-        tokens += steps * running
-        while ends and ends[0][0] == step:
-            _, request = heapq.heappop(ends)
-            pool.give(int(begins[request]), int(sizes[request]))
-            tokens, final, taken = tokens - finals[request], final - finals[request], taken - int(sizes[request])
-    used = {name: value / max(1, waited) for name, value in sums.items()}
-    shares = {name: used[name] / slots for name in ("held", "reserved", "internal")}
-    line = np.array(changes, dtype=np.int64).reshape(-1, 3).T
+    placed = _place(found, ALLOCATORS[allocator](slots), demands(found, kind).tolist(), most)
+    window = max(1, int(placed.first_steps.max(initial=0)) - 1)
+    finals = found.prompts + found.outputs
+    run = np.clip(np.minimum(placed.last_steps, window) - placed.first_steps + 1, 0, None) * (placed.sizes > 0)
+    held = run * found.prompts + run * (run + 1) // 2
+    shares = {
+        "held": int(held.sum()) / (slots * window),
+        "reserved": int((run * finals - held).sum()) / (slots * window),
+        "internal": int((run * (placed.sizes - finals)).sum()) / (slots * window),
+    }
+    waits = [(begin, min(end, window)) for begin, end in placed.blocked if begin <= window]
+    steps, free_slots, largest = placed.changes.T
     return Allocation(
         slots=slots,
         **shares,
         free=1 - sum(shares.values()),
-        running=used["running"],
-        peak_running=peak,
-        blocked_share=blocked_steps / max(1, waited),
-        first_blocked=first_blocked,
-        rejected=rejected,
-        steps=line[0],
-        free_slots=line[1],
-        largest=line[2],
-        begins=begins,
-        sizes=sizes,
-        first_steps=first_steps,
-        last_steps=last_steps,
+        running=int(run.sum()) / window,
+        peak_running=placed.peak_running,
+        blocked_share=sum(end - begin + 1 for begin, end in waits) / window,
+        first_blocked=waits[0][0] if waits else None,
+        rejected=int((placed.sizes == 0).sum()),
+        steps=steps,
+        free_slots=free_slots,
+        largest=largest,
+        placed=placed,
     )
+
+
+def _place(found: Traffic, pool: FirstFit | Buddy, asked: list[int], most: int) -> Placed:
+    """Where and when each request of a backlog runs, changing the pool only where one is admitted or ends."""
+    outputs, total = found.outputs.tolist(), len(asked)
+    begins, sizes, first_steps, last_steps = ([0] * total for _ in range(4))
+    ends: list[tuple[int, int]] = []
+    step = upcoming = peak = 0
+    free, changes, blocked = pool.slots, [], []
+    while upcoming < total or ends:
+        short = False
+        while upcoming < total and len(ends) < most:
+            extent = pool.take(asked[upcoming])
+            if extent is None and ends:
+                short = free >= asked[upcoming]
+                break
+            if extent is not None:  # else it does not even fit into an empty pool
+                begins[upcoming], sizes[upcoming] = extent
+                first_steps[upcoming], last_steps[upcoming] = step + 1, step + outputs[upcoming]
+                heapq.heappush(ends, (step + outputs[upcoming], upcoming))
+                free -= extent[1]
+            upcoming += 1
+        if not ends:
+            break
+        peak = max(peak, len(ends))
+        changes.append((step + 1, free, pool.largest))
+        if short:
+            blocked.append((step + 1, ends[0][0]))
+        step = ends[0][0]
+        while ends and ends[0][0] == step:
+            _, request = heapq.heappop(ends)
+            pool.give(begins[request], sizes[request])
+            free += sizes[request]
+    arrays = (np.array(values, dtype=np.int64) for values in (begins, sizes, first_steps, last_steps))
+    return Placed(*arrays, np.array(changes, dtype=np.int64).reshape(-1, 3), blocked, peak)
+
+
+def map_at(found: Traffic, allocation: Allocation, step: int) -> Extents:
+    """The extents in a step. Raises ValueError where blocks are taken one by one, which have none."""
+    placed = allocation.placed
+    if placed is None:
+        raise ValueError("allocation: blocks taken one by one have no extents")
+    here = (placed.first_steps <= step) & (step <= placed.last_steps) & (placed.sizes > 0)
+    tokens = found.prompts[here] + step - placed.first_steps[here] + 1
+    return Extents(placed.begins[here], placed.sizes[here], tokens, (found.prompts + found.outputs)[here])
 
 
 def paged(found: Traffic, slots: int, block_size: int, most: int = MOST_RUNNING) -> Allocation:
