@@ -16,6 +16,7 @@ import numpy as np
 
 from kvplan.growth import Growth, Patterns, Table
 from kvplan.scheduler import Load, Server, serve
+from kvplan.specs import require_one_of
 from kvplan.traffic import Traffic
 from kvplan.units import ceil_div
 
@@ -176,8 +177,8 @@ def demands(found: Traffic, kind: str) -> np.ndarray:
 def contiguous(found: Traffic, slots: int, kind: str, allocator: str = BUDDY, most: int = MOST_RUNNING) -> Allocation:
     """Serve a backlog, first come first served, each request in one extent from its admission to its end; `most` of
     them at once. Raises ValueError for an unknown kind or allocator."""
-    _require_one_of("kind", kind, KINDS)
-    _require_one_of("allocator", allocator, ALLOCATORS)
+    require_one_of("kind", kind, KINDS)
+    require_one_of("allocator", allocator, ALLOCATORS)
     placed = _place(found, ALLOCATORS[allocator](slots), demands(found, kind).tolist(), most)
     window = max(1, int(placed.first_steps.max(initial=0)) - 1)
     finals = found.prompts + found.outputs
@@ -276,8 +277,7 @@ def paged(found: Traffic, slots: int, block_size: int, most: int = MOST_RUNNING)
         units=[],
     )
     run = serve(fitting, load, Server(num_blocks, most, step_time=1.0))
-    columns = np.array(run.samples, dtype=float).reshape(-1, 8).T
-    steps, running, blocks, tokens = columns[0], columns[3], columns[6], columns[7]
+    steps, _, _, running, _, _, blocks, tokens = run.samples.T
     waits = steps < max(2, run.first_steps.max(initial=0))
     held = float(tokens[waits].mean()) / slots if waits.any() else 0.0
     booked = float(blocks[waits].mean()) * block_size / slots if waits.any() else 0.0
@@ -297,8 +297,3 @@ def paged(found: Traffic, slots: int, block_size: int, most: int = MOST_RUNNING)
         free_slots=free_slots,
         largest=free_slots,
     )
-
-
-def _require_one_of(name: str, value, known) -> None:
-    if value not in known:
-        raise ValueError(f"{name}: must be one of {', '.join(known)}, got {value!r}")

@@ -161,10 +161,15 @@ def _state_reason(group: GroupLayout, setting: Setting) -> str:
     return f"A state of fixed size, whatever the length: {', '.join(parts)}"
 
 
+def unused_share(groups: list[GroupLayout], shape: Layout) -> float:
+    """Of a block, what these groups leave unused: every block id costs as much as the largest group's."""
+    own = sum(max(group.stage_bytes) for group in groups) / len(groups)
+    return 1 - own / shape.bytes_per_block
+
+
 def _padding(groups: list[GroupLayout], shape: Layout) -> str:
     """What a block of this group leaves unused, as every block id costs as much as the largest group's."""
-    own = sum(max(group.stage_bytes) for group in groups) / len(groups)
-    unused = 1 - own / shape.bytes_per_block
+    unused = unused_share(groups, shape)
     return f"; a block costs as much as the largest group's, {unused:.0%} of it unused" if unused > 0.005 else ""
 
 

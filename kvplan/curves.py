@@ -14,7 +14,7 @@ import numpy as np
 from kvplan import batching, paging
 from kvplan.catalog import Setting, resolve
 from kvplan.ceiling import CeilingCurve, ceiling_curve
-from kvplan.lengths import totals
+from kvplan.lengths import mean_prompt, resident_mean, totals
 from kvplan.plan import MAX_PARALLEL
 from kvplan.report import Report
 from kvplan.specs import ModelSpec
@@ -29,6 +29,22 @@ LARGEST_BATCH = 512
 LARGEST_BLOCK = 1024
 BLOCK_STEPS = (1, 2, 3, 4, 6)
 COMPARED_DTYPES = ("bf16", "fp8", "int4")
+WITH_PROMPT, AT_COMPLETION, OVER_LIFE = "with the prompt", "at completion", "over its life"
+STAGES = {
+    WITH_PROMPT: lambda lengths, context: (
+        mean_prompt(lengths, context),
+        lambda sizes: paging.prompt_waste(lengths, sizes, context),
+    ),
+    AT_COMPLETION: lambda lengths, context: (
+        totals(lengths, context).mean,
+        lambda sizes: paging.expected_waste(totals(lengths, context), sizes),
+    ),
+    OVER_LIFE: lambda lengths, context: (
+        float(resident_mean(lengths, context)),
+        lambda sizes: paging.life_waste(lengths, sizes, context),
+    ),
+}
+"""When a sequence is looked at -> the tokens it holds then on average, and what it wastes by block size."""
 TABLE_CONTEXTS = tuple(2**power for power in range(10, 25))
 
 
@@ -55,10 +71,15 @@ class UtilisationCurve:
 
 @dataclass(frozen=True)
 class WasteCurve:
-    """Slots booked and not filled at completion, per sequence in tokens and as a share of what is booked; `half_block`
-    is the rule (k - 1)/2 for comparison."""
+    """Slots booked and not filled at a stage of a sequence (STAGES), in tokens and as a share of what is booked;
+    `half_block` is the rule (k - 1)/2 for comparison, `entries` those of a finished sequence's block table, and `own`
+    waste is that of the plan's block size."""
 
+    stage: str
     block_sizes: np.ndarray
+    entries: np.ndarray
+    own_tokens: float
+    own_share: float
     tokens: np.ndarray
     share: np.ndarray
     half_block_tokens: np.ndarray
@@ -164,20 +185,25 @@ def utilisation(report: Report) -> UtilisationCurve:
     )
 
 
-def block_waste(report: Report) -> WasteCurve:
-    """Waste at completion for blocks of 1 to 1,024, or further where the plan's block is larger."""
+def block_waste(report: Report, stage: str = AT_COMPLETION) -> WasteCurve:
+    """Waste for blocks of 1 to 1,024, or further where the plan's block is larger."""
     last = max(LARGEST_BLOCK, 2 ** ceil(log2(report.paging.block_size)))
     powers = 2 ** np.arange(round(log2(last)) + 1)
     sizes = np.unique([step * power for power in powers for step in BLOCK_STEPS if step * power <= last])
-    completed = totals(report.setting.lengths, report.plan.context)
-    tokens = paging.expected_waste(completed, sizes)
-    half = (sizes - 1) / 2
+    lengths, context = report.setting.lengths, report.plan.context
+    held, wasted = STAGES[stage](lengths, context)
+    completed = totals(lengths, context)
+    tokens, half, own = wasted(sizes), (sizes - 1) / 2, wasted(report.paging.block_size)
     return WasteCurve(
+        stage=stage,
         block_sizes=sizes,
+        entries=(completed.mean + paging.expected_waste(completed, sizes)) / sizes,
+        own_tokens=own,
+        own_share=paging.booked_share(own, held),
         tokens=tokens,
-        share=paging.booked_share(tokens, completed.mean),
+        share=paging.booked_share(tokens, held),
         half_block_tokens=half,
-        half_block_share=paging.booked_share(half, completed.mean),
+        half_block_share=paging.booked_share(half, held),
     )
 
 

@@ -15,7 +15,7 @@ import plotly.graph_objects as go
 from kvplan import palette as colours
 from kvplan.backlog import MOST_SLOTS, Backlog
 from kvplan.batching import Policy, Schedule, schedule
-from kvplan.curves import CeilingCurve, Comparison, UtilisationCurve, WasteCurve
+from kvplan.curves import CeilingCurve, Comparison, UtilisationCurve
 from kvplan.drawing import (
     FONT_SIZE,
     HEIGHT,
@@ -224,49 +224,6 @@ def _slot_bars(
     )  # fmt: skip
 
 
-def waste_figure(report: Report, curve: WasteCurve, unit: str = "share", palette: Palette = LIGHT) -> go.Figure:
-    """Waste against block size, log-log: `unit` "share" of booked slots, or "tokens" per sequence."""
-    found = report.paging
-    if unit == "share":
-        wasted, half, contiguous, own = (
-            curve.share,
-            curve.half_block_share,
-            found.contiguous_waste_share,
-            found.waste_share,
-        )
-        words, title = percent, "Wasted, share of booked"
-        y_range, ticks = (log10(0.0002), log10(1.6)), {0.001: "0.1%", 0.01: "1%", 0.1: "10%", 1: "100%"}
-    else:
-        wasted, half, contiguous, own = (
-            curve.tokens,
-            curve.half_block_tokens,
-            found.contiguous_waste_tokens,
-            found.waste_tokens,
-        )
-        words, title = _tokens, "Wasted, tokens per sequence"
-        top = 2 * max(1024.0, contiguous, float(wasted.max()))
-        y_range, ticks = (log10(0.3), log10(top)), {10**k: count(10**k) for k in range(9) if 10**k < top}
-    x_range = (-0.02, log10(curve.block_sizes[-1]) + 0.03)
-    canvas = Canvas(NOMINAL_WIDTH, HEIGHT - MARGIN["t"] - MARGIN["b"], x_range, y_range)
-
-    drawing = blank(palette)
-    log_axis(drawing, "xaxis", "Block size, tokens", powers(1, curve.block_sizes[-1]), x_range)
-    log_axis(drawing, "yaxis", title, ticks, y_range)
-    lines = _waste_lines(curve, wasted, half, contiguous, words, palette)
-    points = [draw_line(drawing, line, canvas) for line in lines]
-    if own > 0:
-        draw_plan(
-            drawing, canvas, palette, x=found.block_size, y=own, height=log10(own),
-            value=words(own), where=count(found.block_size), what="wasted at block",
-        )  # fmt: skip
-    else:
-        vertical(drawing, found.block_size, palette)
-        note(drawing, palette, f"nothing wasted at {count(found.block_size)}", log10(found.block_size), y_range[0])
-    for line, drawn in zip(lines, points, strict=True):
-        name_along(drawing, line, canvas, drawn)
-    return drawing.figure()
-
-
 def _ceiling_lines(curve: CeilingCurve, shown: Sequence[Comparison], palette: Palette) -> list[Line]:
     """The lines as far as one sequence fits. They run through the quotients; hovering gives the whole sequences."""
 
@@ -348,33 +305,6 @@ def _draw_ceiling_plan(drawing: Drawing, report: Report, canvas: Canvas, palette
         )  # fmt: skip
         point = canvas.pixels(log10(context), log10(mean))
         place(drawing, canvas, point, f"{count(mean)} on average", palette.held, FONT_SIZE, bold=True)
-
-
-def _waste_lines(curve: WasteCurve, wasted, half, contiguous: float, words, palette: Palette) -> list[Line]:
-    """Paged, half a block and contiguous; block 1 wastes nothing, which a log axis cannot show."""
-    sizes = curve.block_sizes
-
-    def line(name: str, values: np.ndarray, what: str, colour: str, **look) -> Line:
-        seen = values > 0
-        hover = [
-            f"<b>{what}</b><br>{words(value)} wasted at block {count(size)}"
-            for value, size in zip(values[seen], sizes[seen], strict=True)
-        ]
-        return Line(name, sizes[seen], values[seen], hover, colour, **look)
-
-    flat = np.full(sizes.size, float(contiguous))
-    lines = [
-        line("half a block", half, "Half a block", palette.reference, dash="dot"),
-        line(
-            f"contiguous {words(contiguous)}", flat, "Contiguous at the context", palette.wasted, width=2, dash="dash"
-        ),
-        line("paged, wasted", wasted, "Paged", palette.wasted, width=3, bold=True),
-    ]
-    return [each for each in lines if each.x.size]
-
-
-def _tokens(value: float) -> str:
-    return f"{value:,.1f} tokens" if value < 100 else f"{value:,.0f} tokens"
 
 
 def _pool_words(report: Report, palette: Palette) -> list[str]:

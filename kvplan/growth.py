@@ -75,6 +75,18 @@ def blocks_at(shape: Layout, in_flight: int, tokens):
     return np.broadcast_to(blocks, tokens.shape).astype(np.int64) if isinstance(tokens, np.ndarray) else blocks
 
 
+def linear_cost(shape: Layout, in_flight: int, longest: int) -> tuple[float, float]:
+    """Blocks of a request as a fixed part and a slope: blocks whatever its tokens, and blocks for each of them, up to
+    requests of `longest` tokens. States and windows that fill before are fixed, windows that do not grow."""
+    fixed, slope = float(blocks_at(shape, in_flight, 0)), 0.0
+    for table in _tables(shape, in_flight):
+        if table.until >= longest:
+            slope += table.blocks / table.every
+        else:
+            fixed += table.blocks * table.until / table.every
+    return fixed, slope
+
+
 def steps_to_exhaustion(tokens: np.ndarray, blocks: Callable[[np.ndarray], np.ndarray], free_blocks: int) -> int | None:
     """After how many steps sequences of so many `tokens`, one more each step, need more blocks than are free: the
     smallest n with the sum of blocks(l + n) - blocks(l) above `free_blocks`. None if they never do.

@@ -209,9 +209,9 @@ def with_prompt(lengths: Lengths, prompt: float) -> Lengths:
     return replace(lengths, prompts=np.full_like(lengths.outputs, prompt))
 
 
-def mean_prompt(lengths: Lengths) -> float:
-    """Mean prompt in tokens."""
-    return float(lengths.shares @ lengths.prompts)
+def mean_prompt(lengths: Lengths, context: float = math.inf) -> float:
+    """Mean prompt in tokens, prompts cut to a context."""
+    return float(lengths.shares @ np.minimum(lengths.prompts, context - 1))
 
 
 def draw(lengths: Lengths, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

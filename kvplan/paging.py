@@ -7,6 +7,9 @@ import numpy as np
 from kvplan.lengths import Lengths, clipped
 from kvplan.units import ceil_div
 
+SHORT_LIST = 64
+"""Lengths up to which a workload is a list of requests to be taken in turn."""
+
 
 def waste(tokens, block_size):
     """Slots booked and not filled: w(S) = k ceil(S / k) - S, below k, and 0 at k = 1. Integers or integer arrays.
@@ -43,10 +46,9 @@ def life_waste(lengths: Lengths, block_size, context: int):
     return _mean(wasted, lengths.shares) / _mean((last - first).astype(float), lengths.shares)
 
 
-def table_entries(tokens, block_size):
-    """Entries of a sequence's block table, one for each block that it has begun: what attention looks up in each layer
-    and step, and what prefix caching hashes where the blocks are full."""
-    return ceil_div(tokens, block_size)
+def full_blocks(tokens, block_size):
+    """Blocks that so many tokens fill, as many as prefix caching has to hash; of shape (sizes, tokens)."""
+    return np.floor(tokens).astype(np.int64) // _each(block_size)
 
 
 def reused_prefix(prefix_tokens: int, block_size):

@@ -111,13 +111,16 @@ class BatchingReport:
 
 @dataclass(frozen=True)
 class PagingReport:
-    """Slots a completed request books and does not fill, on average: in blocks, and if it reserved the context."""
+    """Slots a request books and does not fill, on average: in blocks at its completion, and if it reserved the context;
+    `prompt_waste_tokens` with its prompt alone, `life_waste_tokens` over its steps."""
 
     block_size: int = 0
     mean_tokens: float | None = None
     waste_tokens: float | None = None
     waste_share: float | None = None
     waste_bytes: float | None = None
+    prompt_waste_tokens: float | None = None
+    life_waste_tokens: float | None = None
     contiguous_waste_tokens: float | None = None
     contiguous_waste_share: float | None = None
 
@@ -314,6 +317,8 @@ def _paging(setting: Setting, held: CacheReport, block_size: int) -> PagingRepor
         waste_tokens=wasted,
         waste_share=paging.booked_share(wasted, completed.mean),
         waste_bytes=wasted * held.bytes_per_token,
+        prompt_waste_tokens=paging.prompt_waste(setting.lengths, block_size, setting.plan.context),
+        life_waste_tokens=paging.life_waste(setting.lengths, block_size, setting.plan.context),
         contiguous_waste_tokens=unused,
         contiguous_waste_share=unused / setting.plan.context,
     )

@@ -82,10 +82,10 @@ class Server:
 @dataclass(frozen=True, eq=False)
 class Record:
     """What a run leaves: for each request, in the order of the traffic, the step and the time of its first token and of
-    its last (0 where it did not get there), (step, request) of each preemption, samples, and counts.
+    its last (0 where it did not get there), (step, request) of each preemption, and counts.
 
-    A sample is (step, its begin, its end, running, preempted, requests that ever ran, blocks, tokens). The sums over
-    all steps are of requests running, blocks booked, and tokens held by the requests that write.
+    `samples` are rows of (step, its begin, its end, running, preempted, requests that ever ran, blocks, tokens). The
+    sums over all steps are of requests running, blocks booked, and tokens held by the requests that write.
     """
 
     first_steps: np.ndarray
@@ -93,7 +93,7 @@ class Record:
     first_s: np.ndarray
     last_s: np.ndarray
     preemptions: list[tuple[int, int]]
-    samples: list[tuple]
+    samples: np.ndarray
     steps: int
     done: int
     running_sum: int
@@ -402,7 +402,7 @@ def serve(traffic: Traffic, load: Load, server: Server, progress: Progress | Non
         first_s=np.array(first_s),
         last_s=np.array(last_s),
         preemptions=preemptions,
-        samples=samples,
+        samples=np.array(samples, dtype=float).reshape(-1, 8),
         steps=step,
         done=done,
         running_sum=running_sum,

@@ -21,7 +21,7 @@ from kvplan.memory import budget
 from kvplan.plan import Plan
 from kvplan.prefix_cache import of_hashes, of_prefix
 from kvplan.scheduler import Load, Progress, Record, Server, StepTime, serve
-from kvplan.specs import ModelSpec, cache_problem, shown
+from kvplan.specs import ModelSpec, cache_problem, require_one_of, shown
 from kvplan.traffic import Traffic, traffic
 from kvplan.units import binary
 
@@ -141,8 +141,8 @@ def simulate(
     (500, 0.16, 640)
     """
     policy = policy or plan.admission
-    _require_one_of("policy", policy, POLICIES)
-    _require_one_of("preemption", preemption, PREEMPTIONS)
+    require_one_of("policy", policy, POLICIES)
+    require_one_of("preemption", preemption, PREEMPTIONS)
     setting = resolve(plan, model)
     step_time = setting.step_s if step_time is None else _checked(step_time)
     shape, num_blocks, slots = _pool(setting)
@@ -291,8 +291,7 @@ def _mean_in_system(arrivals: np.ndarray, ends: np.ndarray, makespan: float) -> 
 
 
 def _timeline(run: Record, found: Traffic, begin: float) -> Timeline:
-    columns = np.array(run.samples, dtype=float).reshape(-1, 8).T
-    steps, begins, ends, running, preempted, ever, blocks, tokens = columns
+    steps, begins, ends, running, preempted, ever, blocks, tokens = run.samples.T
     waiting = np.searchsorted(found.arrivals_s, begins, side="right") - ever + preempted
     whole = (values.astype(np.int64) for values in (running, waiting, blocks, tokens))
     return Timeline(steps.astype(np.int64), ends - begin, *whole)
@@ -304,11 +303,6 @@ def _checked(step_time: StepTime) -> StepTime:
     if not isinstance(step_time, Real) or not 0 < step_time < math.inf:
         raise ValueError(f"step_time: must be seconds above 0 or a function, got {shown(step_time)}")
     return float(step_time)
-
-
-def _require_one_of(name: str, value, known: Sequence[str]) -> None:
-    if value not in known:
-        raise ValueError(f"{name}: must be one of {', '.join(known)}, got {shown(value)}")
 
 
 def _share(part: float, whole: float) -> float:

@@ -326,6 +326,12 @@ def shown(value) -> str:
         return "a value nested too deeply"
 
 
+def require_one_of(name: str, value, known: Iterable) -> None:
+    """Raises ValueError, with the field, the rule and the value, for a word that is none of those known."""
+    if value not in known:
+        raise ValueError(f"{name}: must be one of {', '.join(known)}, got {shown(value)}")
+
+
 def parsed_json(text: str):
     """What a text holds as JSON, None where it is none, or too deep."""
     try:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from kvplan.allocation import PAGED, Compared, in_turn
 from kvplan.backlog import MOST_SLOTS, Backlog
 from kvplan.lifecycle import Lifecycle, forward_tokens
 from kvplan.plan import MAX_PARALLEL
@@ -28,6 +29,8 @@ BINDING = {
     "max_num_seqs": "max_num_seqs binds",
     "does_not_fit": "does not fit",
 }
+HALF_BLOCK_ENOUGH = 0.05
+"""A share by which the half-block rule may miss before it is worth a sentence."""
 EXPONENTIAL_ENOUGH = 0.02
 """A share by which 1/H_B may miss before it is worth a sentence."""
 ENGINE_NAMES = {
@@ -188,12 +191,48 @@ def paging(report: Report) -> Verdict:
     found = report.paging
     if not report.engine.fits:
         return ceiling(report)
+    if not report.cache.bytes_per_token:
+        booked = gib_or_less(report.cache.request_bytes_booked)
+        sentence = f"No layer grows with its tokens, so **no block** is left unfilled; each sequence books {booked}"
+        return Verdict(sentence, workload_name(report), "workload", "A state has one size, whatever the block size.")
     sentence = (
         f"Blocks of {count(found.block_size)} waste **{percent(found.waste_share)}** of the cache; "
         f"reserving {count(report.plan.context)} tokens would waste **{percent(found.contiguous_waste_share)}**"
     )
-    reason = f"At completion a sequence holds {mean(found.mean_tokens)} tokens on average."
+    turn = in_turn(report)
+    reason = (
+        f"At completion a sequence holds {mean(found.mean_tokens)} tokens on average. At their full lengths, taken in "
+        f"turn, {count(turn.paged)} fit in blocks and {count(turn.reserved)} if each reserves the context."
+    )
     return Verdict(sentence, workload_name(report), "workload", reason)
+
+
+def half_block(report: Report) -> str:
+    """The bound, the half-block rule, and how far these lengths are from it at the plan's block."""
+    found = report.paging
+    size, rule = found.block_size, (found.block_size - 1) / 2
+    if size == 1:
+        return "A block of one token is always full, and wastes nothing"
+    ratio = found.waste_tokens / rule
+    near = abs(ratio - 1) < HALF_BLOCK_ENOUGH
+    why = "as sequences are long against it" if near else "as many sequences are short against it or end alike"
+    return (
+        f"A sequence wastes less than a block, here at most {count(size - 1)} tokens, and half a block or {rule:,.1f} "
+        f"on average if it ends anywhere in it; these lengths waste {found.waste_tokens:,.1f}, {ratio:.2f} times that, "
+        f"{why}"
+    )
+
+
+def saved(found: Compared) -> str:
+    """How many requests blocks run beside the best and the worst of the contiguous allocators."""
+    paged, others = found.runs[PAGED], found.contiguous
+    fixed = f"; windows and states count as {count(found.fixed_slots)} tokens of each" if found.fixed_slots else ""
+    worst, best = (choose(others.values(), key=lambda run: run.running) for choose in (min, max))
+    return (
+        f"{count(found.found.prompts.size)} requests in a pool of {count(found.slots)} slots: in blocks "
+        f"{count(paged.running)} run on average, reserved {count(worst.running)}, and {count(best.running)} even if "
+        f"every length were known before{fixed}"
+    )
 
 
 def engine_log(found: Comparison) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 import plotly.io
 import pytest
 
-from kvplan import Plan, curves, evaluate, figures, verdict
+from kvplan import Plan, curves, evaluate, figures, paging_figures, verdict
 from kvplan.labels import Canvas, Side, _box, _points_inside, spread
 from kvplan.palette import DARK, LIGHT
 
@@ -47,8 +47,8 @@ def every_figure(plan: Plan, palette=LIGHT) -> list:
         ceiling(plan, palette),
         figures.memory_figure(report, palette),
         figures.utilisation_figure(report, curves.utilisation(report), palette),
-        figures.waste_figure(report, waste, "share", palette),
-        figures.waste_figure(report, waste, "tokens", palette),
+        paging_figures.waste_figure(report, waste, "share", palette),
+        paging_figures.waste_figure(report, waste, "tokens", palette),
     ]
 
 

@@ -49,6 +49,8 @@ ORDER = (
     "pool",
     "lifecycle",
     "shapes",
+    "allocation",
+    "blocks",
     "accuracy",
     "accuracy_document",
     "ledger",
@@ -65,6 +67,7 @@ ORDER = (
     "drawing",
     "figures",
     "pool_figures",
+    "paging_figures",
     "cli",
     "__main__",
     "dashboard",
@@ -177,6 +180,7 @@ def test_only_the_dashboard_imports_streamlit_and_pandas_and_only_it_and_figures
             "kvplan/drawing.py": {"plotly"},
             "kvplan/figures.py": {"plotly"},
             "kvplan/pool_figures.py": {"plotly"},
+            "kvplan/paging_figures.py": {"plotly"},
         }.get(source_id(path), set())
     assert imported_packages(path.read_text()) & drawing <= allowed
 

@@ -91,6 +91,19 @@ def table(rows: pd.DataFrame, decimals: dict[str, int], plan_row: pd.Series | No
     st.table(styler, border="horizontal", hide_index=True)
 
 
+def csv(rows: pd.DataFrame, name: str) -> None:
+    """A table as a file."""
+    st.download_button(
+        "CSV",
+        rows.to_csv(index=False),
+        file_name=name,
+        mime="text/csv",
+        type="tertiary",
+        icon=":material/download:",
+        on_click="ignore",
+    )
+
+
 def plain_table(rows: list[dict]) -> None:
     """A few rows of words and numbers, wrapped."""
     st.table(

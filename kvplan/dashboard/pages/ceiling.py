@@ -44,15 +44,7 @@ if report.engine.fits:
     table = pd.DataFrame(curves.ceiling_table(report))
     with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
         frame.heading("Ceilings by context", f"sequences; the row of {count(report.plan.context)} tokens is the plan's")
-        st.download_button(
-            "CSV",
-            table.to_csv(index=False),
-            file_name="kvplan-ceilings.csv",
-            mime="text/csv",
-            type="tertiary",
-            icon=":material/download:",
-            on_click="ignore",
-        )
+        frame.csv(table, "kvplan-ceilings.csv")
     frame.table(table, decimals={"Booked, GiB/device": 3}, plan_row=table["Context, tokens"] == report.plan.context)
 
 if report.breakdown:

@@ -1,31 +1,106 @@
-"""Paging: what whole blocks waste, against block size, and what reserving the context would."""
+"""Paging: what the block size costs and saves, and what paging saved beside contiguous allocators."""
 
+import pandas as pd
 import streamlit as st
 
-from kvplan import curves, figures, metrics, verdict
+from kvplan import allocation, blocks, curves, metrics, paging_figures, verdict
+from kvplan.allocators import ALLOCATORS
 from kvplan.dashboard import frame
+from kvplan.dashboard.text import escape
+from kvplan.units import count, round_end
 
 UNITS = {"share of booked": "share", "tokens a sequence": "tokens"}
+MOMENTS = ("a quarter in", "half-way", "three quarters in")
+
+
+def choice(label: str, options, key: str, default: str | None = None) -> str:
+    """A view that is chosen and kept, but no part of the plan."""
+    options = list(options)
+    return st.segmented_control(
+        label,
+        options,
+        default=default or options[0],
+        required=True,
+        label_visibility="collapsed",
+        key=key,
+        persist_state="session",
+    )
+
+
+def draw_trade(report, answer) -> None:
+    """Both sides of the block size: what a larger one wastes, and what it saves."""
+    with st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center"):
+        stage = choice("When a sequence is looked at", curves.STAGES, "waste_stage", curves.AT_COMPLETION)
+        unit = choice("Unit of waste", UNITS, "waste_unit")
+    curve = curves.block_waste(report, stage)
+    left, right = st.columns(2, gap="medium")
+    with left, st.container(gap="xsmall"):
+        frame.heading("What a larger block costs", f"slots booked and not filled {stage}, on average")
+        figure = paging_figures.waste_figure(report, curve, UNITS[unit], frame.palette())
+        frame.chart(figure, verdict.plain(answer.sentence), key="waste_chart")
+    with right, st.container(gap="xsmall"):
+        frame.heading("What a larger block saves", "entries of 4 bytes in the table of a finished sequence")
+        figure = paging_figures.table_figure(report, curve, frame.palette())
+        frame.chart(figure, "A block table shrinks in proportion to the block", key="table_chart")
+    st.caption(escape(verdict.half_block(report)) + ".")
+
+
+def draw_table(report) -> None:
+    """Block sizes row by row, and what each group of layers wastes."""
+    rows = pd.DataFrame(blocks.table(report))
+    with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
+        frame.heading("Block sizes", "tokens a sequence on average; the tinted row is the plan's")
+        frame.csv(rows, "kvplan-blocks.csv")
+    one = ("Wasted with the prompt", "At completion", "Over its life", "Table entries", "Hashed a prompt")
+    decimals = dict.fromkeys(one, 1) | {"Of booked, %": 2, "Looked up a step": 0, "Tables, MiB": 2}
+    frame.table(rows, decimals=decimals, plan_row=rows["Block"] == report.paging.block_size)
+    st.caption(
+        "Exact for these lengths, but for the look-ups, a model: one for each entry of the sequences that run on "
+        "demand, in each layer, which kernels that read several blocks at a time do less often. Tables are the "
+        "engine's, for max_num_seqs sequences of the whole context."
+    )
+    frame.heading("In the engine's own blocks", "by kind of layer; every block costs the same, whatever table it is in")
+    frame.plain_table(blocks.groups(report))
+
+
+def draw_allocators(report) -> None:
+    """The same requests through the same pool, in one extent each or in blocks."""
+    with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
+        frame.heading("What paging saved", "where the pool's slots are while requests wait, by allocator")
+        allocator = choice("Allocator of contiguous extents", ALLOCATORS, "allocator")
+    found = frame.once("allocators", (report.plan, allocator), lambda: allocation.compared(report, allocator))
+    if found is None:
+        st.caption("With no layer that grows with the tokens, there is nothing to reserve for them.")
+        return
+    frame.chart(paging_figures.shares_figure(found, frame.palette()), verdict.saved(found), key="shares_chart")
+    rows = pd.DataFrame(allocation.table(found))
+    frame.table(rows, decimals=dict.fromkeys(rows.columns[1:], 1))
+    st.caption(escape(verdict.saved(found)) + ".")
+    for line in allocation.refusals(found):
+        st.caption(f":material/block: {escape(line)}.")
+
+    with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
+        frame.heading("A map of the pool", f"{count(found.slots)} slots of a token each, contiguous extents")
+        moment = choice("Moment of the map", MOMENTS, "map_moment", MOMENTS[1])
+    step = allocation.step_of(found, MOMENTS.index(moment))
+    frame.chart(
+        paging_figures.map_figure(found, step, frame.palette()),
+        f"Extents of the pool at step {count(step)} under three contiguous allocators",
+        key="map_chart",
+    )
+    with st.container(gap="xsmall"):
+        frame.heading("Largest free extent", "of all free slots; below 100% the free slots lie in pieces")
+        frame.chart(
+            paging_figures.extent_figure(found, round_end(allocation.last_step(found)), frame.palette()),
+            "Largest free extent as a share of all free slots, against steps",
+            key="extent_chart",
+        )
+
 
 report = frame.current_report()
 answer = verdict.paging(report)
 frame.opening(report, answer, metrics.paging(report))
-
-with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
-    frame.heading("What a larger block costs", "slots booked and not filled when a sequence completes, on average")
-    unit = st.segmented_control(
-        "Unit of waste",
-        list(UNITS),
-        default="share of booked",
-        required=True,
-        label_visibility="collapsed",
-        key="waste_unit",
-        persist_state="session",
-    )
-frame.chart(
-    figures.waste_figure(report, curves.block_waste(report), UNITS[unit], frame.palette()),
-    verdict.plain(answer.sentence),
-    key="waste_chart",
-)
-
+draw_trade(report, answer)
+draw_table(report)
+draw_allocators(report)
 frame.footing(report)
