@@ -32,6 +32,10 @@ class FirstFit:
     def __init__(self, slots: int):
         self.slots, self.free = slots, [(0, slots)]
 
+    def granted(self, size: int) -> int:
+        """Slots of the extent that a request for so many gets."""
+        return size
+
     def take(self, size: int) -> tuple[int, int] | None:
         """(begin, size) of an extent, None where no free one is large enough."""
         for place, (begin, length) in enumerate(self.free):
@@ -70,9 +74,13 @@ class Buddy:
                 self.free[1 << power] = [begin]
                 begin += 1 << power
 
+    def granted(self, size: int) -> int:
+        """Slots of the extent that a request for so many gets."""
+        return next_power_of_two(size)
+
     def take(self, size: int) -> tuple[int, int] | None:
         """(begin, size) of an extent of the next power of two, None where no free one is large enough."""
-        wanted = next_power_of_two(size)
+        wanted = self.granted(size)
         fitting = [length for length, begins in self.free.items() if begins and length >= wanted]
         if not fitting:
             return None
@@ -189,7 +197,6 @@ def contiguous(found: Traffic, slots: int, kind: str, allocator: str = BUDDY, mo
         "reserved": int((run * finals - held).sum()) / (slots * window),
         "internal": int((run * (placed.sizes - finals)).sum()) / (slots * window),
     }
-    waits = [(begin, min(end, window)) for begin, end in placed.blocked if begin <= window]
     steps, free_slots, largest = placed.changes.T
     return Allocation(
         slots=slots,
@@ -197,8 +204,8 @@ def contiguous(found: Traffic, slots: int, kind: str, allocator: str = BUDDY, mo
         free=1 - sum(shares.values()),
         running=int(run.sum()) / window,
         peak_running=placed.peak_running,
-        blocked_share=sum(end - begin + 1 for begin, end in waits) / window,
-        first_blocked=waits[0][0] if waits else None,
+        blocked_share=sum(end - begin + 1 for begin, end in placed.blocked) / window,
+        first_blocked=placed.blocked[0][0] if placed.blocked else None,
         rejected=int((placed.sizes == 0).sum()),
         steps=steps,
         free_slots=free_slots,
@@ -213,19 +220,21 @@ def _place(found: Traffic, pool: FirstFit | Buddy, asked: list[int], most: int) 
     begins, sizes, first_steps, last_steps = ([0] * total for _ in range(4))
     ends: list[tuple[int, int]] = []
     step = upcoming = peak = 0
-    free, changes, blocked = pool.slots, [], []
+    free, whole, changes, blocked = pool.slots, pool.largest, [], []
     while upcoming < total or ends:
         short = False
         while upcoming < total and len(ends) < most:
+            if pool.granted(asked[upcoming]) > whole:  # not even an empty pool has room for it
+                upcoming += 1
+                continue
             extent = pool.take(asked[upcoming])
-            if extent is None and ends:
+            if extent is None:
                 short = free >= asked[upcoming]
                 break
-            if extent is not None:  # else it does not even fit into an empty pool
-                begins[upcoming], sizes[upcoming] = extent
-                first_steps[upcoming], last_steps[upcoming] = step + 1, step + outputs[upcoming]
-                heapq.heappush(ends, (step + outputs[upcoming], upcoming))
-                free -= extent[1]
+            begins[upcoming], sizes[upcoming] = extent
+            first_steps[upcoming], last_steps[upcoming] = step + 1, step + outputs[upcoming]
+            heapq.heappush(ends, (step + outputs[upcoming], upcoming))
+            free -= extent[1]
             upcoming += 1
         if not ends:
             break
@@ -261,7 +270,7 @@ def paged(found: Traffic, slots: int, block_size: int, most: int = MOST_RUNNING)
     fitting = replace(
         found,
         places=found.places[kept],
-        arrivals_s=found.arrivals_s[kept],
+        arrivals_s=np.zeros(int(kept.sum())),
         prompts=found.prompts[kept],
         outputs=found.outputs[kept],
         declared=found.declared[kept],
@@ -277,23 +286,22 @@ def paged(found: Traffic, slots: int, block_size: int, most: int = MOST_RUNNING)
         units=[],
     )
     run = serve(fitting, load, Server(num_blocks, most, step_time=1.0))
-    steps, _, _, running, _, _, blocks, tokens = run.samples.T
-    waits = steps < max(2, run.first_steps.max(initial=0))
-    held = float(tokens[waits].mean()) / slots if waits.any() else 0.0
-    booked = float(blocks[waits].mean()) * block_size / slots if waits.any() else 0.0
-    free_slots = slots - (blocks * block_size).astype(np.int64)
+    steps, running, blocks, tokens = run.before_drain
+    steps = max(1, steps)
+    held, booked = tokens / (slots * steps), blocks * block_size / (slots * steps)
+    used = run.samples[:, 6].astype(np.int64)
     return Allocation(
         slots=slots,
         held=held,
         reserved=0.0,
         internal=booked - held,
         free=1 - booked,
-        running=float(running[waits].mean()) if waits.any() else 0.0,
+        running=running / steps,
         peak_running=run.peak_running,
         blocked_share=0.0,
         first_blocked=None,
         rejected=int((finals > num_blocks).sum()),
-        steps=steps.astype(np.int64),
-        free_slots=free_slots,
-        largest=free_slots,
+        steps=run.samples[:, 0].astype(np.int64),
+        free_slots=slots - used * block_size,
+        largest=(num_blocks - used) * block_size,
     )

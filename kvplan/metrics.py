@@ -104,7 +104,7 @@ def pool(report: Report, runs: Runs) -> list[Metric]:
     return [
         Metric(
             "On demand runs",
-            count(on_demand.running_before_drain),
+            count(on_demand.outcome.running_before_drain),
             f"on average, at most {count(on_demand.outcome.peak_running)}",
             "Requests of this workload that run at once, when each books only what it has written and grows block by "
             "block; the mean over the steps before the last is admitted. The closed form on the Ceiling page gives "
@@ -112,7 +112,7 @@ def pool(report: Report, runs: Runs) -> list[Metric]:
         ),
         Metric(
             "Reserve runs",
-            count(reserve.running_before_drain),
+            count(reserve.outcome.running_before_drain),
             f"on average, at most {count(reserve.outcome.peak_running)}",
             "The same if each request books its declared maximum with its admission: min(context, prompt + "
             f"max_tokens), max_tokens {count(reserve.outcome.max_tokens)}. With prompts that fill the context it is "

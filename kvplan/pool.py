@@ -50,14 +50,9 @@ class Moment:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One policy's run without what has an entry for each request, and percentiles (50, 95, 99) instead of it.
-
-    `running_before_drain` is the mean of the requests that run in the steps before the last of them is admitted, or in
-    the first step; the tail, in which nothing waits any more, would hide it.
-    """
+    """One policy's run without what has an entry for each request, and percentiles (50, 95, 99) instead of it."""
 
     outcome: Simulation
-    running_before_drain: float
     ttft_s: tuple[float | None, ...]
     tpot_s: tuple[float | None, ...]
     e2e_s: tuple[float | None, ...]
@@ -197,7 +192,7 @@ def to_dict(plan: Plan, found: Runs) -> dict:
     def run(one: Run) -> dict:
         counts = {name: getattr(one.outcome, name) for name in kept}
         times = {name: dict(zip(("p50", "p95", "p99"), getattr(one, name), strict=True)) for name in TIMES}
-        return counts | {"running_before_drain": one.running_before_drain} | times | {"notes": list(one.outcome.notes)}
+        return counts | times | {"notes": list(one.outcome.notes)}
 
     parts = {"reserve": run(found.reserve), "on_demand": run(found.on_demand)}
     return {"schema": SCHEMA, "plan": plan.model_dump(mode="json"), "requests": found.number} | parts
@@ -217,7 +212,7 @@ def _duration(value: float | None) -> str:
 
 
 FIGURES = {
-    "Requests running, mean before the tail": lambda run: count(run.running_before_drain),
+    "Requests running, mean before the tail": lambda run: count(run.outcome.running_before_drain),
     "Requests running, most": lambda run: count(run.outcome.peak_running),
     "Steps": lambda run: count(run.outcome.steps),
     "Slot-steps used": lambda run: percent_exact(run.outcome.busy),
@@ -244,12 +239,7 @@ FIGURES = {
 
 
 def _without_arrays(simulation: Simulation) -> Run:
-    line = simulation.timeline
-    filled = line.running[line.steps < max(2, simulation.first_steps.max(initial=0))]
-    if not filled.size:  # the first steps of a long run are not kept
-        filled = line.running[:1]
     return Run(
-        running_before_drain=float(filled.mean()) if filled.size else 0.0,
         outcome=replace(simulation, **dict.fromkeys(PER_REQUEST, np.zeros(0))),
         ttft_s=percentiles(simulation.ttft_s),
         tpot_s=percentiles(simulation.tpot_s),

@@ -189,10 +189,10 @@ def _name_at_end(drawing: Drawing, words: str, steps: np.ndarray, values: np.nda
 
 def _name_means(drawing: Drawing, runs: Sequence[Run], last: int, top: float, palette: Palette) -> None:
     """Each policy's name and mean beside its line's right end, in the margin, apart from each other."""
-    heights = [run.running_before_drain / top for run in runs]
+    heights = [run.outcome.running_before_drain / top for run in runs]
     if abs(heights[0] - heights[1]) < NAMES_APART:
         upper = min(0.95, max(NAMES_APART, sum(heights) / 2 + NAMES_APART / 2))
         heights = [upper, upper - NAMES_APART]
     for run, height, colour in zip(runs, heights, (palette.held, palette.pool), strict=True):
-        words = f"<b>{POLICY_NAMES[run.outcome.policy]}</b><br>{count(run.running_before_drain)} on average"
+        words = f"<b>{POLICY_NAMES[run.outcome.policy]}</b><br>{count(run.outcome.running_before_drain)} on average"
         write(drawing, words, last, height * top, colour, Side(1, 0, 8))

@@ -85,7 +85,8 @@ class Record:
     its last (0 where it did not get there), (step, request) of each preemption, and counts.
 
     `samples` are rows of (step, its begin, its end, running, preempted, requests that ever ran, blocks, tokens). The
-    sums over all steps are of requests running, blocks booked, and tokens held by the requests that write.
+    sums over all steps are of requests running, blocks booked, and tokens held by the requests that write;
+    `before_drain` are the steps before the one that first admits the last request (or the first step), and their sums.
     """
 
     first_steps: np.ndarray
@@ -99,6 +100,7 @@ class Record:
     running_sum: int
     blocks_sum: int
     tokens_sum: int
+    before_drain: tuple[int, int, int, int]
     peak_running: int
     peak_blocks: int
     prefill_tokens: int
@@ -141,6 +143,7 @@ def serve(traffic: Traffic, load: Load, server: Server, progress: Progress | Non
     used = tokens = 0  # blocks, and tokens of the requests that write, this step's included
     done = running_sum = blocks_sum = tokens_sum = peak_blocks = peak_running = 0
     prefill_tokens = hit_tokens = wasted_tokens = swapped_tokens = 0
+    before_drain = None
     preemptions: list[tuple[int, int]] = []
     samples: list[tuple] = []
     sample_every = sample_at = 1
@@ -342,6 +345,10 @@ def serve(traffic: Traffic, load: Load, server: Server, progress: Progress | Non
             peak_running = writing
         if step == sample_at:
             sample()
+        if before_drain is None and upcoming == total:
+            before_drain = (1, running_sum, blocks_sum, tokens_sum)
+            if step > 1:
+                before_drain = (step - 1, running_sum - writing, blocks_sum - used, tokens_sum - tokens)
 
         # 3. Requests that wrote their last token are done; one whose window is full grows otherwise.
         if calendar and calendar[0] == step:
@@ -408,6 +415,7 @@ def serve(traffic: Traffic, load: Load, server: Server, progress: Progress | Non
         running_sum=running_sum,
         blocks_sum=blocks_sum,
         tokens_sum=tokens_sum,
+        before_drain=before_drain or (step, running_sum, blocks_sum, tokens_sum),
         peak_running=peak_running,
         peak_blocks=peak_blocks,
         prefill_tokens=prefill_tokens,

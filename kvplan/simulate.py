@@ -51,8 +51,10 @@ class Simulation:
 
     Counts: `steps` run, `completed`, `rejected` (a prompt as long as the context; in no other figure), `truncated`
     (output cut at the context or at max_tokens), `unfinished` (0 unless stopped), `preemptions`, of so many
-    `preempted_requests`. `busy` is the share of slot-steps in which a request ran, `mean_blocks` and `peak_blocks` what
-    was booked of `num_blocks`, `mean_tokens` what a running request held on average.
+    `preempted_requests`. `busy` is the share of slot-steps in which a request ran. `mean_running` ran in a step on
+    average, `running_before_drain` in the steps before the last request was admitted (or in the first), as the tail in
+    which nothing waits any more would hide it, `peak_running` at most. `mean_blocks` and `peak_blocks` were booked of
+    `num_blocks`; `mean_tokens` are what a running request held on average.
 
     Tokens: `prefill_tokens` computed of prompts, `prefix_hit_tokens` of prompts that were found in the pool,
     `wasted_tokens` computed again after a preemption, `swapped_tokens` moved out and in instead, `output_tokens`.
@@ -80,6 +82,7 @@ class Simulation:
     preempted_requests: int
     busy: float
     mean_running: float
+    running_before_drain: float
     peak_running: int
     mean_blocks: float
     peak_blocks: int
@@ -253,6 +256,7 @@ def _result(
         preempted_requests=np.unique(preempted[:, 1]).size,
         busy=_share(run.running_sum, server.slots * run.steps),
         mean_running=_share(run.running_sum, run.steps),
+        running_before_drain=_share(run.before_drain[1], run.before_drain[0]),
         peak_running=run.peak_running,
         mean_blocks=_share(run.blocks_sum, run.steps),
         peak_blocks=run.peak_blocks,

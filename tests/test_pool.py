@@ -188,7 +188,7 @@ def test_both_serve_the_same_requests_and_reserve_never_preempts(requests, prefi
     assert reserve.unfinished == on_demand.unfinished == 0
     assert max(reserve.peak_blocks, on_demand.peak_blocks) <= reserve.num_blocks == 600
     for run in (runs.reserve, runs.on_demand):
-        assert 0 <= run.running_before_drain <= run.outcome.peak_running
+        assert 0 <= run.outcome.running_before_drain <= run.outcome.peak_running
 
 
 @given(known_plans(kv_cache_memory_bytes=st.sampled_from([2**33, 2**36, 2**40, 2**45])))
@@ -240,13 +240,13 @@ def test_what_runs_while_others_wait_leaves_out_the_tail_of_a_backlog():
     """Two slots, three requests of 10, 10 and 1,000 tokens: two run in the ten steps in which one waits."""
     runs = runs_of(Plan(max_num_seqs=2), [(0, 10, 10), (0, 10, 10), (0, 10, 1000)])
     for run in (runs.reserve, runs.on_demand):
-        assert run.running_before_drain == 2
+        assert run.outcome.running_before_drain == 2
         assert run.outcome.mean_running == pytest.approx(1020 / 1010)
 
 
 def test_where_all_are_admitted_at_once_it_is_all_of_them():
     runs = runs_of(Plan(), [(0, 10, 10), (0, 10, 1000)])
-    assert runs.on_demand.running_before_drain == 2
+    assert runs.on_demand.outcome.running_before_drain == 2
     assert runs.on_demand.outcome.mean_running == 1010 / 1000
 
 
@@ -255,14 +255,14 @@ def test_of_a_run_that_is_too_long_for_every_step_to_be_kept_the_first_ones_coun
     runs = runs_of(Plan(context=2**16), [(0, 10, 10_000)] * 2)
     for run in (runs.reserve, runs.on_demand):
         assert run.outcome.timeline.steps[0] > 1
-        assert run.running_before_drain == 2
+        assert run.outcome.running_before_drain == 2
 
 
 def test_on_demand_is_not_said_to_run_fewer_where_it_runs_all_of_them():
     """300 requests: on demand all run at once and none waits, by reservation some 250 do and the others wait."""
     runs = runs_of(Plan(), 300)
     assert runs.on_demand.outcome.peak_running == 300 > runs.reserve.outcome.peak_running
-    assert runs.on_demand.running_before_drain >= runs.reserve.running_before_drain
+    assert runs.on_demand.outcome.running_before_drain >= runs.reserve.outcome.running_before_drain
 
 
 @pytest.mark.parametrize("plan", [Plan(model="llama-3.1-70b"), Plan(tp=3), Plan(tenant_quota_fraction=0)])
@@ -501,8 +501,8 @@ def test_the_four_numbers_name_both_policies_and_are_short(plan):
     runs = runs_of(plan)
     found = metrics.pool(report, runs)
     assert [metric.label for metric in found] == ["On demand runs", "Reserve runs", "Preempted", "Growth"]
-    assert found[0].value == f"{math.floor(runs.on_demand.running_before_drain):,}"
-    assert found[1].value == f"{math.floor(runs.reserve.running_before_drain):,}"
+    assert found[0].value == f"{math.floor(runs.on_demand.outcome.running_before_drain):,}"
+    assert found[1].value == f"{math.floor(runs.reserve.outcome.running_before_drain):,}"
     assert all(len(metric.label) <= 18 and len(metric.whose) <= 28 for metric in found)
     assert all(metric.help for metric in found)
 
@@ -625,7 +625,7 @@ def test_json_of_any_run_has_finite_numbers(requests, arrivals):
         assert found[policy]["mean_in_system"] == pytest.approx(
             found[policy]["rate"] * found[policy]["mean_time_in_system"], abs=1e-9
         )
-        assert found[policy]["running_before_drain"] == run.running_before_drain
+        assert found[policy]["running_before_drain"] == run.outcome.running_before_drain
 
 
 def test_what_is_ignored_of_requests_that_name_prefixes_is_noted():

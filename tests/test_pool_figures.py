@@ -232,8 +232,8 @@ def test_the_running_figure_names_both_policies_with_their_means():
     _, runs = run(SMALL, BACKLOG)
     words = texts(running_figure(runs, last_step(runs)))
     assert words == [
-        f"<b>on demand</b><br>{int(runs.on_demand.running_before_drain)} on average",
-        f"<b>reserve</b><br>{int(runs.reserve.running_before_drain)} on average",
+        f"<b>on demand</b><br>{int(runs.on_demand.outcome.running_before_drain)} on average",
+        f"<b>reserve</b><br>{int(runs.reserve.outcome.running_before_drain)} on average",
     ]
 
 

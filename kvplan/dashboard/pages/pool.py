@@ -17,7 +17,7 @@ def draw_runs(report, runs) -> None:
     for column, run in zip(st.columns(2, gap="medium"), (runs.reserve, runs.on_demand), strict=True):
         with column, st.container(gap="xsmall"):
             name = pool_figures.POLICY_NAMES[run.outcome.policy].capitalize()
-            result = f"{name}: {count(run.running_before_drain)} run, {count(run.outcome.steps)} steps"
+            result = f"{name}: {count(run.outcome.running_before_drain)} run, {count(run.outcome.steps)} steps"
             frame.heading(result)
             frame.chart(
                 pool_figures.occupancy_figure(report, run, last, frame.palette()),
