@@ -6,14 +6,14 @@ Prints requests a second (the best of several runs, as noise only adds) and the 
 """
 
 import argparse
-import time
+
+from timing import best
 
 from kvplan import Plan
 from kvplan.batching import drain
 from kvplan.catalog import resolve
 
 SLOTS = (8, 16, 64, 256)
-RUNS = 3
 
 
 def continuous_by_steps(lengths: list[int], slots: int) -> int:
@@ -44,16 +44,6 @@ def static_by_steps(lengths: list[int], slots: int) -> int:
 
 
 LOOPS = {"static": static_by_steps, "continuous": continuous_by_steps}
-
-
-def best(call) -> tuple[float, int]:
-    """Seconds of the fastest run, and its result."""
-    seconds = []
-    for _ in range(RUNS):
-        start = time.perf_counter()
-        result = call()
-        seconds.append(time.perf_counter() - start)
-    return min(seconds), result
 
 
 def main() -> None:

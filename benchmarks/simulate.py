@@ -11,11 +11,11 @@ import cProfile
 import pstats
 import resource
 import sys
-import time
 from functools import partial
 from pathlib import Path
 
 import numpy as np
+from timing import RUNS, best
 
 from kvplan import Plan
 from kvplan.catalog import resolve
@@ -25,7 +25,6 @@ from kvplan.simulate import simulate
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from plain_simulator import plain_simulate
 
-RUNS = 3
 SLOTS = 256
 BLOCK_BYTES = 2_097_152
 """Of 16 tokens of Llama 3.1 8B in bf16."""
@@ -43,16 +42,6 @@ CASES = {
     "constant step, reserve": (24_000, "reserve", 0.02),
     "varying step, prompts in parts": (20_000, "on_demand", by_work),
 }
-
-
-def best(call, runs: int = RUNS):
-    """Seconds of the fastest run, and its result."""
-    seconds = []
-    for _ in range(runs):
-        start = time.perf_counter()
-        result = call()
-        seconds.append(time.perf_counter() - start)
-    return min(seconds), result
 
 
 def main() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pandas as pd
 import plotly.graph_objects as go
@@ -89,6 +89,21 @@ def table(rows: pd.DataFrame, decimals: dict[str, int], plan_row: pd.Series | No
     if plan_row is not None:
         styler = styler.apply(lambda row: [tint if plan_row[row.name] else ""] * len(row), axis=1)
     st.table(styler, border="horizontal", hide_index=True)
+
+
+def choice(label: str, options: Iterable[str], key: str, default: str | None = None, help: str | None = None) -> str:
+    """One of a few, the first unless said otherwise. It is a view: kept in the session, never part of a link."""
+    options = list(options)
+    return st.segmented_control(
+        label,
+        options,
+        default=default or options[0],
+        required=True,
+        label_visibility="collapsed",
+        key=key,
+        persist_state="session",
+        help=help,
+    )
 
 
 def csv(rows: pd.DataFrame, name: str) -> None:

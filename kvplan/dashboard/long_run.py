@@ -26,14 +26,7 @@ def draw(report: Report, arrivals: tuple | None) -> None:
         options.append(_name(trace))
     with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
         frame.heading("A longer run", "requests, under both policies; other pages and users go on meanwhile")
-        chosen = st.segmented_control(
-            "Requests of a longer run",
-            options,
-            default=NONE,
-            required=True,
-            label_visibility="collapsed",
-            key="long_run",
-        )
+        chosen = frame.choice("Requests of a longer run", options, "long_run")
     of_workload = chosen in map(count, NUMBERS)
     job = _job((report.plan, chosen, arrivals if of_workload else None, None if of_workload else trace))
     if job is None:

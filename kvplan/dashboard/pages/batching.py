@@ -28,15 +28,7 @@ with st.container(gap="xsmall"):
 
 with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
     frame.heading("One backlog, slot by slot", "with equal lengths both take the same steps: variation alone is lost")
-    chosen = st.segmented_control(
-        "Lengths of the requests",
-        (AS_THEY_ARE, EQUAL),
-        default=AS_THEY_ARE,
-        required=True,
-        label_visibility="collapsed",
-        key="backlog_lengths",
-        persist_state="session",
-    )
+    chosen = frame.choice("Lengths of the requests", (AS_THEY_ARE, EQUAL), "backlog_lengths")
 runs = backlog(report, equal=chosen == EQUAL)
 last = steps_shown(runs)
 for column, policy, run in zip(

@@ -13,25 +13,11 @@ UNITS = {"share of booked": "share", "tokens a sequence": "tokens"}
 MOMENTS = ("a quarter in", "half-way", "three quarters in")
 
 
-def choice(label: str, options, key: str, default: str | None = None) -> str:
-    """A view that is chosen and kept, but no part of the plan."""
-    options = list(options)
-    return st.segmented_control(
-        label,
-        options,
-        default=default or options[0],
-        required=True,
-        label_visibility="collapsed",
-        key=key,
-        persist_state="session",
-    )
-
-
 def draw_trade(report, answer) -> None:
     """Both sides of the block size: what a larger one wastes, and what it saves."""
     with st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center"):
-        stage = choice("When a sequence is looked at", curves.STAGES, "waste_stage", curves.AT_COMPLETION)
-        unit = choice("Unit of waste", UNITS, "waste_unit")
+        stage = frame.choice("When a sequence is looked at", curves.STAGES, "waste_stage", curves.AT_COMPLETION)
+        unit = frame.choice("Unit of waste", UNITS, "waste_unit")
     curve = curves.block_waste(report, stage)
     left, right = st.columns(2, gap="medium")
     with left, st.container(gap="xsmall"):
@@ -67,7 +53,7 @@ def draw_allocators(report) -> None:
     """The same requests through the same pool, in one extent each or in blocks."""
     with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
         frame.heading("What paging saved", "where the pool's slots are while requests wait, by allocator")
-        allocator = choice("Allocator of contiguous extents", ALLOCATORS, "allocator")
+        allocator = frame.choice("Allocator of contiguous extents", ALLOCATORS, "allocator")
     found = frame.once("allocators", (report.plan, allocator), lambda: allocation.compared(report, allocator))
     if found is None:
         st.caption("With no layer that grows with the tokens, there is nothing to reserve for them.")
@@ -81,7 +67,7 @@ def draw_allocators(report) -> None:
 
     with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
         frame.heading("A map of the pool", f"{count(found.slots)} slots of a token each, contiguous extents")
-        moment = choice("Moment of the map", MOMENTS, "map_moment", MOMENTS[1])
+        moment = frame.choice("Moment of the map", MOMENTS, "map_moment", MOMENTS[1])
     step = allocation.step_of(found, MOMENTS.index(moment))
     frame.chart(
         paging_figures.map_figure(found, step, frame.palette()),

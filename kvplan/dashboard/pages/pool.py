@@ -43,14 +43,7 @@ def draw_holders(report, runs) -> None:
     """Who holds what in a moment of the run on demand."""
     with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
         frame.heading("Who holds what", "requests running together on demand, MiB on each device")
-        moment = st.segmented_control(
-            "Moment",
-            list(runs.moments),
-            default=next(iter(runs.moments)),
-            required=True,
-            label_visibility="collapsed",
-            key=f"moment {' '.join(runs.moments)}",
-        )
+        moment = frame.choice("Moment", runs.moments, f"moment {' '.join(runs.moments)}")
     held = "Held, MiB"
     decimals = {held: 1, "Booked on demand, MiB": 1, "Booked by reserve, MiB": 1}
     frame.table(pd.DataFrame(pool.holders(report, runs.moments[moment])), decimals=decimals)
@@ -97,16 +90,8 @@ def draw_page() -> None:
     with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
         frame.heading("The same requests under both policies", "what is booked and what is held, in each step")
         if arrivals is not None:
-            st.segmented_control(
-                "How requests come",
-                (AT_ONCE, AT_RATE),
-                default=AT_ONCE,
-                required=True,
-                label_visibility="collapsed",
-                key="pool_arrivals",
-                persist_state="session",
-                help=f"At {arrivals[1]:,.2f} requests/s, with gaps that vary by {arrivals[2]:.2g} times their mean.",
-            )
+            about = f"At {arrivals[1]:,.2f} requests/s, with gaps that vary by {arrivals[2]:.2g} times their mean."
+            frame.choice("How requests come", (AT_ONCE, AT_RATE), "pool_arrivals", help=about)
     draw_runs(report, runs)
     with st.expander("All figures of both runs", type="compact", key="pool_figures"):
         frame.plain_table(pool.results(runs))
