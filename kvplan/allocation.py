@@ -8,6 +8,7 @@ import numpy as np
 
 from kvplan import allocators, lengths, paging
 from kvplan.allocators import BUDDY, MAXIMUM, ORACLE, POWER_OF_TWO, Allocation
+from kvplan.ceiling import shared_prefix_blocks
 from kvplan.engine import in_flight_tokens, layout
 from kvplan.growth import blocks_at, linear_cost
 from kvplan.pool import SEED, requests_of
@@ -19,14 +20,16 @@ PAGED = "paged"
 REQUESTS_PER_RUNNING = 12
 FEWEST, MOST = 400, 3_000
 """Requests of a run that a page waits for."""
+USUAL = 0.99
+"""Share of the requests up to whose length windows are said to grow or to be full."""
 IN_TURN = 20_000
-"""Requests taken in turn at most; more than ever fit are never drawn in vain."""
+"""Requests that are drawn to be taken in turn, again from the first where still more fit."""
 
 
 @dataclass(frozen=True, eq=False)
 class Compared:
     """The same requests through the same `slots`, each for a token on a device, under each allocator. What a request
-    books whatever its length (windows, states) counts as `fixed_slots` tokens of its prompt."""
+    books whatever its length (windows, states) counts as `fixed_slots` more tokens, beside its extent."""
 
     found: Traffic
     slots: int
@@ -50,7 +53,7 @@ class InTurn:
 
 def compared(report: Report, allocator: str = BUDDY) -> Compared | None:
     """A backlog of the workload. A contiguous request declares the context, or its prompt and the plan's `max_tokens`.
-    None where no layer grows, or nothing is served."""
+    None where no layer grows, the plan does not start, or every prompt is as long as the context."""
     plan = report.plan
     if not report.cache.bytes_per_token or not report.engine.fits:
         return None
@@ -58,13 +61,16 @@ def compared(report: Report, allocator: str = BUDDY) -> Compared | None:
     found = traffic(
         requests_of(report.setting, number), context=plan.context, max_tokens=plan.max_tokens or plan.context
     )
-    longest = int((found.prompts + found.outputs).max(initial=1))
-    blocks, slope = linear_cost(layout(report.setting), in_flight_tokens(report.setting, plan.context), longest)
+    if not found.prompts.size:
+        return None
+    usual = int(np.quantile(found.prompts + found.outputs, USUAL))
+    blocks, slope = linear_cost(layout(report.setting), in_flight_tokens(report.setting, plan.context), usual)
     slots, fixed = int(report.engine.num_blocks / slope), round(blocks / slope)
-    found = replace(found, prompts=found.prompts + fixed, declared=found.declared + fixed)
-    most = report.setting.max_num_seqs
-    runs = {kind: allocators.contiguous(found, slots, kind, allocator, most) for kind in allocators.KINDS}
-    runs[PAGED] = allocators.paged(found, slots, report.engine.block_size * plan.dcp, most)
+    quota = report.capacity.tenant_quota
+    most = min(report.setting.max_num_seqs, report.setting.max_num_seqs if quota is None else max(1, quota))
+    runs = {kind: allocators.contiguous(found, slots, kind, allocator, most, fixed) for kind in allocators.KINDS}
+    with_fixed = replace(found, prompts=found.prompts + fixed)
+    runs[PAGED] = allocators.paged(with_fixed, slots, report.engine.block_size * plan.dcp, most)
     return Compared(found, slots, fixed, runs)
 
 
@@ -74,10 +80,15 @@ def in_turn(report: Report) -> InTurn:
     setting, pool = report.setting, report.engine.num_blocks
     shape, in_flight = layout(setting), in_flight_tokens(setting, setting.plan.context)
     prompts, outputs = lengths.clipped(_in_order(report), setting.plan.context)
-    blocks = blocks_at(shape, in_flight, np.ceil(prompts + outputs).astype(np.int64))
-    whole, rest = divmod(pool, int(blocks.sum()))
-    fitting = int(np.searchsorted(np.cumsum(blocks), rest, side="right"))
-    return InTurn(whole * blocks.size + fitting, report.capacity.memory_ceiling)
+    tokens = np.ceil(prompts + outputs).astype(np.int64)
+    own = blocks_at(shape, in_flight, tokens + setting.plan.spec_tokens)
+    own = own - shared_prefix_blocks(setting, shape, tokens)
+    pool -= int(shared_prefix_blocks(setting, shape, setting.plan.context))
+    if pool <= 0:
+        return InTurn(0, report.capacity.memory_ceiling)
+    whole, rest = divmod(pool, int(own.sum()))
+    fitting = int(np.searchsorted(np.cumsum(own), rest, side="right"))
+    return InTurn(whole * own.size + fitting, report.capacity.memory_ceiling)
 
 
 def last_step(found: Compared) -> int:
@@ -129,7 +140,7 @@ NAMES = {
 
 
 def _in_order(report: Report) -> lengths.Lengths:
-    """The requests in turn: a short list as it is, else as many as are drawn of it."""
+    """The requests in turn: a list as it was observed, else as many as are drawn."""
     found = report.setting.lengths
     if found.shares.size <= paging.SHORT_LIST and np.allclose(found.shares, found.shares[0]):
         return found

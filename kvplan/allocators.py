@@ -182,18 +182,21 @@ def demands(found: Traffic, kind: str) -> np.ndarray:
     return np.minimum(found.declared, found.prompts + powers)
 
 
-def contiguous(found: Traffic, slots: int, kind: str, allocator: str = BUDDY, most: int = MOST_RUNNING) -> Allocation:
+def contiguous(
+    found: Traffic, slots: int, kind: str, allocator: str = BUDDY, most: int = MOST_RUNNING, fixed: int = 0
+) -> Allocation:
     """Serve a backlog, first come first served, each request in one extent from its admission to its end; `most` of
-    them at once. Raises ValueError for an unknown kind or allocator."""
+    them at once. `fixed` slots are held by each beside its extent, wherever there are some, and count as `held`. Raises
+    ValueError for an unknown kind or allocator."""
     require_one_of("kind", kind, KINDS)
     require_one_of("allocator", allocator, ALLOCATORS)
-    placed = _place(found, ALLOCATORS[allocator](slots), demands(found, kind).tolist(), most)
+    placed = _place(found, ALLOCATORS[allocator](slots), demands(found, kind).tolist(), most, fixed)
     window = max(1, int(placed.first_steps.max(initial=0)) - 1)
     finals = found.prompts + found.outputs
     run = np.clip(np.minimum(placed.last_steps, window) - placed.first_steps + 1, 0, None) * (placed.sizes > 0)
     held = run * found.prompts + run * (run + 1) // 2
     shares = {
-        "held": int(held.sum()) / (slots * window),
+        "held": int((held + run * fixed).sum()) / (slots * window),
         "reserved": int((run * finals - held).sum()) / (slots * window),
         "internal": int((run * (placed.sizes - finals)).sum()) / (slots * window),
     }
@@ -214,7 +217,7 @@ def contiguous(found: Traffic, slots: int, kind: str, allocator: str = BUDDY, mo
     )
 
 
-def _place(found: Traffic, pool: FirstFit | Buddy, asked: list[int], most: int) -> Placed:
+def _place(found: Traffic, pool: FirstFit | Buddy, asked: list[int], most: int, fixed: int) -> Placed:
     """Where and when each request of a backlog runs, changing the pool only where one is admitted or ends."""
     outputs, total = found.outputs.tolist(), len(asked)
     begins, sizes, first_steps, last_steps = ([0] * total for _ in range(4))
@@ -224,29 +227,30 @@ def _place(found: Traffic, pool: FirstFit | Buddy, asked: list[int], most: int) 
     while upcoming < total or ends:
         short = False
         while upcoming < total and len(ends) < most:
-            if pool.granted(asked[upcoming]) > whole:  # not even an empty pool has room for it
+            size = pool.granted(asked[upcoming])
+            if size > whole or size + fixed > pool.slots:  # not even an empty pool has room for it
                 upcoming += 1
                 continue
-            extent = pool.take(asked[upcoming])
+            extent = pool.take(asked[upcoming]) if free >= size + fixed else None
             if extent is None:
-                short = free >= asked[upcoming]
+                short = free >= asked[upcoming] + fixed and pool.largest < min(size, free)
                 break
             begins[upcoming], sizes[upcoming] = extent
             first_steps[upcoming], last_steps[upcoming] = step + 1, step + outputs[upcoming]
             heapq.heappush(ends, (step + outputs[upcoming], upcoming))
-            free -= extent[1]
+            free -= size + fixed
             upcoming += 1
         if not ends:
             break
         peak = max(peak, len(ends))
-        changes.append((step + 1, free, pool.largest))
+        changes.append((step + 1, free, min(free, pool.largest)))
         if short:
             blocked.append((step + 1, ends[0][0]))
         step = ends[0][0]
         while ends and ends[0][0] == step:
             _, request = heapq.heappop(ends)
             pool.give(begins[request], sizes[request])
-            free += sizes[request]
+            free += sizes[request] + fixed
     arrays = (np.array(values, dtype=np.int64) for values in (begins, sizes, first_steps, last_steps))
     return Placed(*arrays, np.array(changes, dtype=np.int64).reshape(-1, 3), blocked, peak)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from kvplan import breakdown, paging
 from kvplan.engine import layout
-from kvplan.lengths import clipped, totals
+from kvplan.lengths import clipped, resident_mean, totals
 from kvplan.report import Report
 from kvplan.units import MIB, binary, ceil_div, count, percent
 
@@ -33,16 +33,18 @@ def table(report: Report) -> list[dict]:
     entries = (completed.mean + at_end) / sizes
     prompts, _ = clipped(setting.lengths, plan.context)
     hashed = paging.full_blocks(prompts, sizes) @ setting.lengths.shares
+    over_life = paging.life_waste(setting.lengths, sizes, plan.context)
+    resident = float(resident_mean(setting.lengths, plan.context))
     running = max(1, report.capacity.on_demand_running)
     tables = setting.max_num_seqs * ceil_div(plan.context, sizes) * ENTRY_BYTES * max(1, len(report.engine.groups))
     columns = {
         "Block": sizes,
         "Wasted with the prompt": paging.prompt_waste(setting.lengths, sizes, plan.context),
         "At completion": at_end,
-        "Over its life": paging.life_waste(setting.lengths, sizes, plan.context),
+        "Over its life": over_life,
         "Of booked, %": 100 * paging.booked_share(at_end, completed.mean),
         "Table entries": entries,
-        "Looked up a step": entries * running,
+        "Looked up a step": running * (resident + over_life) / sizes,
         "Hashed a prompt": hashed,
         f"Of {PREFIX:,} shared": paging.reused_prefix(PREFIX, sizes),
         "Tables, MiB": tables / MIB,
@@ -64,7 +66,7 @@ def groups(report: Report) -> list[dict]:
             {
                 "Layers": breakdown.KIND_NAMES[cost.kind],
                 "Tables": count(cost.tables),
-                "Block, tokens": count(tokens),
+                "Block, tokens": ", ".join(dict.fromkeys(count(group.block_tokens * group.spec.dcp) for group in own)),
                 "Block, all layers": binary(shape.bytes_per_block),
                 "Last block unfilled": "–" if wasted is None else f"{wasted:,.1f} tokens",
                 "For a sequence": "–" if wasted is None else binary(wasted / tokens * shape.bytes_per_block * len(own)),

@@ -72,12 +72,13 @@ class UtilisationCurve:
 @dataclass(frozen=True)
 class WasteCurve:
     """Slots booked and not filled at a stage of a sequence (STAGES), in tokens and as a share of what is booked;
-    `half_block` is the rule (k - 1)/2 for comparison, `entries` those of a finished sequence's block table, and `own`
-    waste is that of the plan's block size."""
+    `half_block` is the rule (k - 1)/2 for comparison, `entries` those of a finished sequence's block table; `own_`
+    says what the plan's block size has."""
 
     stage: str
     block_sizes: np.ndarray
     entries: np.ndarray
+    own_entries: float
     own_tokens: float
     own_share: float
     tokens: np.ndarray
@@ -198,6 +199,7 @@ def block_waste(report: Report, stage: str = AT_COMPLETION) -> WasteCurve:
         stage=stage,
         block_sizes=sizes,
         entries=(completed.mean + paging.expected_waste(completed, sizes)) / sizes,
+        own_entries=(completed.mean + report.paging.waste_tokens) / report.paging.block_size,
         own_tokens=own,
         own_share=paging.booked_share(own, held),
         tokens=tokens,

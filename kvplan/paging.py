@@ -7,7 +7,7 @@ import numpy as np
 from kvplan.lengths import Lengths, clipped
 from kvplan.units import ceil_div
 
-SHORT_LIST = 64
+SHORT_LIST = 1_000
 """Lengths up to which a workload is a list of requests to be taken in turn."""
 
 
@@ -72,5 +72,6 @@ def _mean(values: np.ndarray, shares: np.ndarray):
 
 
 def booked_share(wasted, held):
-    """Share of booked slots that hold no token."""
-    return wasted / (wasted + held)
+    """Share of booked slots that hold no token; 0 where nothing is booked."""
+    share = wasted / np.maximum(wasted + held, np.finfo(float).tiny)
+    return float(share) if np.ndim(share) == 0 else share

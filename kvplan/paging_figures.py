@@ -33,8 +33,10 @@ from kvplan.report import Report
 from kvplan.units import KIB, count, percent, percent_exact
 
 NOMINAL_WIDTH = 420
-OUTLINED = 150
-"""Extents of a map that are outlined; more would be all outline."""
+OUTLINED = 400
+"""Extents of a map that are outlined and say their size; more could not be told apart."""
+POINTS = 700
+"""Of the largest extent that are drawn."""
 HEIGHT, SHARES_HEIGHT, MAP_HEIGHT, EXTENT_HEIGHT = 300, 230, 210, 220
 
 
@@ -100,10 +102,10 @@ def table_figure(report: Report, curve: WasteCurve, palette: Palette = LIGHT) ->
     ]
     line = Line("block table", sizes, kib, hover, palette.reference, width=3, bold=True)
     points = draw_line(drawing, line, canvas)
-    own = float(np.exp(np.interp(np.log(size), np.log(sizes), np.log(curve.entries))))
+    own = curve.own_entries * ENTRY_BYTES / KIB
     draw_plan(
-        drawing, canvas, palette, x=size, y=own * ENTRY_BYTES / KIB, height=log10(own * ENTRY_BYTES / KIB),
-        value=f"{own:,.1f} entries", where=count(size), what="a sequence at block",
+        drawing, canvas, palette, x=size, y=own, height=log10(own),
+        value=f"{curve.own_entries:,.1f} entries", where=count(size), what="a sequence at block",
     )  # fmt: skip
     name_along(drawing, line, canvas, points)
     return drawing.figure()
@@ -151,14 +153,14 @@ def map_figure(found: Compared, step: int, palette: Palette = LIGHT) -> go.Figur
         few = here.begins.size < OUTLINED
         edges = (here.begins, here.begins + here.tokens, here.begins + here.finals, here.begins + here.sizes)
         for (_, what, fill), begin, end in zip(_parts(palette), edges[:-1], edges[1:], strict=True):
+            texts = [
+                f"<b>Extent of {count(size)} slots</b><br>{count(slots)} {what}"
+                for size, slots in zip(here.sizes, end - begin, strict=True)
+            ]
+            hover = {"hovertext": texts, "hovertemplate": HOVER} if few else {"hoverinfo": "skip"}
             drawing.bar(
                 orientation="h", y=np.full(begin.size, row), base=begin, x=end - begin, showlegend=False,
-                marker={"color": fill, "line": {"color": palette.page, "width": 0.5 if few else 0}},
-                hovertemplate=HOVER,
-                hovertext=[
-                    f"<b>Extent of {count(size)} slots</b><br>{count(slots)} {what}"
-                    for size, slots in zip(here.sizes, end - begin, strict=True)
-                ],
+                marker={"color": fill, "line": {"color": palette.page, "width": 0.5 if few else 0}}, **hover,
             )  # fmt: skip
     _key(drawing, palette)
     return drawing.figure()
@@ -174,15 +176,18 @@ def extent_figure(found: Compared, last: int, palette: Palette = LIGHT) -> go.Fi
     drawing.layout["yaxis"]["title"]["text"] = "Largest free, of all free"
     looks = ((palette.wasted, "solid"), (palette.static, "dash"), (palette.held, "dot"))
     for (kind, run), (colour, dash) in zip(found.contiguous.items(), looks, strict=True):
-        shown = run.steps <= last
-        steps, share = run.steps[shown], run.largest[shown] / np.maximum(1, run.free_slots[shown])
+        inside = int(run.steps.searchsorted(last, side="right"))
+        shown = np.unique(np.linspace(0, max(0, inside - 1), min(inside, POINTS)).astype(int))
+        # A full pool has nothing that could lie in pieces.
+        steps, free = run.steps[shown], run.free_slots[shown]
+        share = np.where(free > 0, run.largest[shown] / np.maximum(1, free), 1.0)
         name = _short(kind)
         drawing.scatter(
             x=steps, y=share, mode="lines", line={"color": colour, "width": 1.6, "dash": dash, "shape": "hv"},
             showlegend=False, hovertemplate=HOVER,
             hovertext=[
                 f"<b>{name.capitalize()}</b><br>{count(largest)} of {count(free)} free slots at step {count(at)}"
-                for largest, free, at in zip(run.largest[shown], run.free_slots[shown], steps, strict=True)
+                for largest, free, at in zip(run.largest[shown], free, steps, strict=True)
             ],
         )  # fmt: skip
     words = "  ".join(

@@ -226,6 +226,10 @@ def half_block(report: Report) -> str:
 def saved(found: Compared) -> str:
     """How many requests blocks run beside the best and the worst of the contiguous allocators."""
     paged, others = found.runs[PAGED], found.contiguous
+    if all(run.peak_running == found.found.prompts.size for run in found.runs.values()):
+        return (
+            f"All {count(found.found.prompts.size)} requests run at once under every allocator: the pool holds them all"
+        )
     fixed = f"; windows and states count as {count(found.fixed_slots)} tokens of each" if found.fixed_slots else ""
     worst, best = (choose(others.values(), key=lambda run: run.running) for choose in (min, max))
     return (

@@ -56,7 +56,7 @@ def draw_allocators(report) -> None:
         allocator = frame.choice("Allocator of contiguous extents", ALLOCATORS, "allocator")
     found = frame.once("allocators", (report.plan, allocator), lambda: allocation.compared(report, allocator))
     if found is None:
-        st.caption("With no layer that grows with the tokens, there is nothing to reserve for them.")
+        st.caption("Nothing to compare: no layer grows with its tokens, or not one request of this workload would run.")
         return
     frame.chart(paging_figures.shares_figure(found, frame.palette()), verdict.saved(found), key="shares_chart")
     rows = pd.DataFrame(allocation.table(found))
