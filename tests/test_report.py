@@ -73,6 +73,8 @@ KEYS = {
         "waste_tokens",
         "waste_share",
         "waste_bytes",
+        "prompt_waste_tokens",
+        "life_waste_tokens",
         "contiguous_waste_tokens",
         "contiguous_waste_share",
     ],
