@@ -105,11 +105,11 @@ def life_figure(life: Lifecycle, palette: Palette = LIGHT) -> go.Figure:
                 f"<b>{what}</b><br>{size:,.2f} {name} in step {step:,.0f}" for step, size in zip(steps, y, strict=True)
             ],
         )  # fmt: skip
-    middle = life.output / 2
-    write(drawing, "<b>reserve</b>", middle, life.reserved_bytes / unit, palette.pool, Side(0, 1, 4))
-    at = int(life.steps.searchsorted(middle))
-    write(drawing, "<b>on demand</b>", middle, float(life.booked_bytes[at]) / unit, palette.pool, Side(0, 1, 4))
-    write(drawing, "<b>held</b>", middle, float(life.held_bytes[at]) / unit, palette.held, Side(0, -1, 6))
+    # Side by side, as the lines may lie close together.
+    names = (("reserve", 0.2, palette.pool, 1), ("on demand", 0.5, palette.pool, 1), ("held", 0.8, palette.held, -1))
+    for (name, part, colour, up), (_, sizes, *_) in zip(names, lines, strict=True):
+        place = min(int(life.steps.searchsorted(part * life.output)), life.steps.size - 1)
+        write(drawing, f"<b>{name}</b>", part * life.output, float(sizes[place]) / unit, colour, Side(0, up, 4))
     return drawing.figure()
 
 
