@@ -70,7 +70,7 @@ def growth(shape: Layout, in_flight: int, spec_tokens: int = 0) -> Growth:
 
 
 def blocks_at(shape: Layout, in_flight: int, tokens):
-    """Blocks of a request that holds `tokens`, room for speculative ones included; an integer or an integer array."""
+    """Blocks of a request that holds so many tokens; an integer or an integer array."""
     blocks = blocks_per_request(shape, tokens, in_flight)
     return np.broadcast_to(blocks, tokens.shape).astype(np.int64) if isinstance(tokens, np.ndarray) else blocks
 

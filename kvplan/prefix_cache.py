@@ -9,6 +9,7 @@ Source: vLLM, automatic prefix caching; Mooncake traces name the prefix blocks o
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,8 +18,6 @@ from kvplan.engine import Layout
 
 HASH_TOKENS = 512
 """Tokens behind one hash of a Mooncake trace."""
-
-
 Units = tuple[int, ...]
 """The names of the pieces of a prefix, in their order."""
 
@@ -29,7 +28,7 @@ class PrefixCache:
     def __init__(self, unit_tokens: int, unit_blocks: int, num_blocks: int):
         self.unit_tokens, self.unit_blocks, self.num_blocks = unit_tokens, unit_blocks, num_blocks
         self.references: dict[int, int] = {}
-        self.unused: dict[int, None] = {}
+        self.unused: OrderedDict[int, None] = OrderedDict()
 
     def blocks_needed(self, units: Units) -> int:
         """Blocks that come into use with these units: those no running request refers to."""
@@ -65,7 +64,7 @@ class PrefixCache:
     def evict(self, used_blocks: int) -> None:
         """Make room: unused units go until they fit beside the blocks in use."""
         while self.unused and used_blocks + self.unit_blocks * len(self.unused) > self.num_blocks:
-            del self.unused[next(iter(self.unused))]
+            self.unused.popitem(last=False)
 
 
 def of_prefix(prefix: int, prompts: np.ndarray, shape: Layout, num_blocks: int) -> tuple[PrefixCache, list[Units]]:
