@@ -27,6 +27,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 
@@ -38,6 +39,8 @@ StepTime = float | Callable[[int, int, int], float]
 Progress = Callable[[int, int], bool | None]
 REQUESTS_A_CALL = 20_000
 NOBODY = -1
+FEW_STEPS = 16
+"""Without an event that are gone through one by one; more are counted together."""
 MOST_PHASES = 2**20
 """Of a period that are listed one by one; block sizes that share no multiple have longer ones."""
 MOST_SAMPLES = 4096
@@ -224,20 +227,35 @@ def serve(traffic: Traffic, load: Load, server: Server, progress: Progress | Non
             steps += 1
         return min(event, max(step, epoch_step + steps) + 1)
 
-    def skip_periods(until: int) -> None:
-        """As many whole periods as end before a step and fit into the pool, where nothing happens but growth."""
-        nonlocal step, used, tokens, running_sum, blocks_sum, tokens_sum
-        gain = sum(grow)
-        periods = (until - 1 - step) // period
-        if gain:
-            periods = min(periods, (num_blocks - used) // gain)
-        steps, begin = periods * period, (step + 1) % period
-        within = int(np.cumsum(grow[begin:] + grow[:begin]).sum())
-        blocks_sum += periods * (used * period + within) + gain * period * (periods * (periods - 1) // 2)
+    def skip_growth(until: int) -> None:
+        """On to the step before `until`, or to where the pool runs out: nothing happens but growth."""
+        nonlocal blocks_sum
+        if until - 1 - step >= period:
+            gain = sum(grow)
+            periods = (until - 1 - step) // period
+            if gain:
+                periods = min(periods, (num_blocks - used) // gain)
+            within = sum(accumulate(phases_from(period)))
+            blocks_sum += periods * (used * period + within) + gain * period * (periods * (periods - 1) // 2)
+            go_on(periods * period, periods * gain)
+        taken = list(accumulate(phases_from(min(until - 1 - step, period))))
+        steps = bisect_right(taken, num_blocks - used)
+        blocks_sum += steps * used + sum(taken[:steps])
+        go_on(steps, taken[steps - 1] if steps else 0)
+
+    def phases_from(number: int) -> list[int]:
+        """The blocks taken in so many of the next steps, at most a period."""
+        begin = (step + 1) % period
+        found = grow[begin : begin + number]
+        return found + grow[: number - len(found)]
+
+    def go_on(steps: int, blocks: int) -> None:
+        """Steps in which all that run write a token, and take so many blocks in all."""
+        nonlocal step, used, tokens, running_sum, tokens_sum
         running_sum += steps * len(running)
         tokens_sum += steps * tokens + len(running) * (steps * (steps + 1) // 2)
         tokens += steps * len(running)
-        used += periods * gain
+        used += blocks
         step += steps
 
     while done < total:
@@ -381,8 +399,8 @@ def serve(traffic: Traffic, load: Load, server: Server, progress: Progress | Non
         if retry or not running:
             continue
         event, writing = next_event(), len(running)
-        if event - step > period and not varies and period <= MOST_PHASES:
-            skip_periods(event)
+        if event - step > FEW_STEPS and not varies and period <= MOST_PHASES:
+            skip_growth(event)
         comes = math.inf if blocked or upcoming == total else arrival[upcoming]
         while step + 1 < event:
             more = used + grow[(step + 1) % period]
