@@ -13,8 +13,9 @@ import numpy as np
 from kvplan.allocation import PAGED, Compared, in_turn
 from kvplan.backlog import MOST_SLOTS, Backlog
 from kvplan.lifecycle import Lifecycle, forward_tokens
+from kvplan.moments import Moment
 from kvplan.plan import MAX_PARALLEL
-from kvplan.pool import Moment, Runs
+from kvplan.pool import Runs
 from kvplan.report import Report
 from kvplan.units import binary, count, gib, gib_or_less, mean, percent
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import known_plans
 
-from kvplan import Plan, evaluate, metrics, pool, verdict
+from kvplan import Plan, evaluate, metrics, moments, pool, verdict
 from kvplan.engine import blocks_per_request, in_flight_tokens, layout
 from kvplan.simulate import simulate
 from kvplan.units import KIB, MIB, gib
@@ -208,7 +208,7 @@ def test_any_plan_that_fits_runs(plan):
     for moment in runs.moments.values():
         assert 0 <= moment.free_blocks <= runs.on_demand.outcome.num_blocks
         assert verdict.growth(report, moment)
-        assert len(pool.holders(report, moment)) == 6
+        assert len(moments.holders(report, moment)) == 6
 
 
 def test_requests_that_are_all_rejected_are_no_error():
@@ -335,8 +335,8 @@ def test_moments_of_a_pool_that_fills_and_runs_out():
     they have all 600 with 1,920 tokens each, 335 steps later; the step after that is the 337th."""
     plan = small()
     runs = runs_of(plan, [(0, 1584, 1000)] * 5 + [(0, 1700, 1000)])
-    fills, out = runs.moments[pool.FILLS], runs.moments[pool.RUNS_OUT]
-    assert list(runs.moments) == [pool.FILLS, pool.RUNS_OUT]
+    fills, out = runs.moments[moments.FILLS], runs.moments[moments.RUNS_OUT]
+    assert list(runs.moments) == [moments.FILLS, moments.RUNS_OUT]
     assert (fills.step, fills.tokens.tolist(), fills.prompts.tolist()) == (1, [1585] * 5, [1584] * 5)
     assert fills.declared.tolist() == [2584] * 5
     assert (fills.used_blocks, fills.free_blocks, fills.steps_left) == (500, 100, 336)
@@ -353,16 +353,16 @@ def test_moments_of_a_pool_that_fills_and_runs_out():
 
 def test_a_pool_that_runs_out_as_soon_as_it_is_full_has_one_moment():
     runs = runs_of(small(), [(0, 1599, 1000)] * 60)
-    assert list(runs.moments) == [pool.RUNS_OUT]
-    assert runs.moments[pool.RUNS_OUT].step == 1
+    assert list(runs.moments) == [moments.RUNS_OUT]
+    assert runs.moments[moments.RUNS_OUT].step == 1
     assert metrics.pool(evaluate(small()), runs)[3].whose == "full in 1 step"
 
 
 def test_a_pool_that_never_runs_out_is_shown_at_its_peak():
     """Two requests of 100 and 50 tokens end; most is booked when both have nearly all."""
     runs = runs_of(small(), [(0, 0, 100), (0, 0, 50)])
-    assert list(runs.moments) == [pool.PEAK]
-    moment = runs.moments[pool.PEAK]
+    assert list(runs.moments) == [moments.PEAK]
+    moment = runs.moments[moments.PEAK]
     assert moment.used_blocks == runs.on_demand.outcome.peak_blocks == 2 * 4
     assert moment.step in range(49, 51)
 
@@ -420,20 +420,20 @@ def test_a_moment_is_that_of_a_run_of_the_same_requests(plan, data):
     arrivals = data.draw(st.none() | st.sampled_from([("gamma", 1.0, 1.0), ("gamma", 20.0, 3.0), ("poisson", 0.5)]))
     report = evaluate(plan)
     run = simulate(requests, plan, policy="on_demand", arrivals=arrivals, seed=pool.SEED)
-    moments = pool.runs(report, requests, arrivals).moments
-    assert bool(moments) == bool(run.steps)
-    for name, moment in moments.items():
+    found = pool.runs(report, requests, arrivals).moments
+    assert bool(found) == bool(run.steps)
+    for name, moment in found.items():
         assert_moment(report.setting, run, [row[1] for row in requests], moment)
         if moment.steps_left is None or moment.steps_left > 500:
             assert steps_left_by_hand(report.setting, moment, 500) is None
         else:
             assert steps_left_by_hand(report.setting, moment, 500) == moment.steps_left
-        if name == pool.RUNS_OUT:
+        if name == moments.RUNS_OUT:
             assert (moment.step, moment.steps_left) == (run.preempted_at[0] - 1, 1)
-        if name == pool.PEAK:
+        if name == moments.PEAK:
             assert run.preemptions == 0
             assert moment.used_blocks == run.peak_blocks
-        if name == pool.FILLS:
+        if name == moments.FILLS:
             waits = run.timeline.waiting > 0
             assert moment.step == run.timeline.steps[waits][0]
 
@@ -447,14 +447,14 @@ def test_steps_left_are_those_a_run_takes_in_which_nobody_ends(prompts, spare, p
     first = sum(-(-(prompt + 1) // 16) for prompt in prompts) - shared
     blocks = max(first + spare, context // 16 + 2)
     plan = small(blocks, context=context, shared_prefix_tokens=prefix)
-    moments = runs_of(plan, [(0, prompt, context - prompt) for prompt in prompts]).moments
+    found = runs_of(plan, [(0, prompt, context - prompt) for prompt in prompts]).moments
     left = 1
     while sum(-(-(prompt + 1 + left) // 16) for prompt in prompts) - shared <= blocks:
         left += 1
     if max(prompts) + left >= context:  # the longest ends before
         return
-    assert moments[pool.RUNS_OUT].step == left
-    assert moments[pool.RUNS_OUT].steps_left == 1
+    assert found[moments.RUNS_OUT].step == left
+    assert found[moments.RUNS_OUT].steps_left == 1
 
 
 @pytest.mark.parametrize("prefix", [0, 100])
@@ -477,7 +477,7 @@ def test_32_sequences_of_128_kib_a_token_add_4_mib_a_step_and_in_1000_steps_4_gb
     requests = [(0, 1000, 1500)] * 40
     report, runs = evaluate(plan), runs_of(plan, requests)
     assert report.cache.bytes_per_token == 128 * KIB
-    moment = runs.moments[pool.FILLS]
+    moment = runs.moments[moments.FILLS]
     assert "32 requests hold 32,032 tokens and add 32 × 128 KiB = 4 MiB a step." in verdict.growth(report, moment)
     growth = metrics.pool(report, runs)[3]
     assert (growth.label, growth.value) == ("Growth", "4 MiB/step")
@@ -491,7 +491,7 @@ def test_a_model_of_states_alone_never_fills_its_pool():
     plan = Plan(model="falcon-mamba-7b", max_num_seqs=32)
     report, runs = evaluate(plan), runs_of(plan, 500)
     assert all(moment.steps_left is None for moment in runs.moments.values())
-    assert verdict.growth(report, runs.moments[pool.FILLS]).endswith("; they never fill it")
+    assert verdict.growth(report, runs.moments[moments.FILLS]).endswith("; they never fill it")
     assert [metric.whose for metric in metrics.pool(report, runs)][3] == "never runs out"
 
 
@@ -517,9 +517,9 @@ def test_holders_are_sorted_and_their_sum_is_below_them(plan):
     report = evaluate(plan)
     runs = runs_of(plan, 400)
     for moment in runs.moments.values():
-        rows = pool.holders(report, moment)
+        rows = moments.holders(report, moment)
         assert all(list(row) == COLUMNS for row in rows)
-        assert [row["Request"] for row in rows] == [*pool.RANKS, f"all {moment.tokens.size:,} together"]
+        assert [row["Request"] for row in rows] == [*moments.RANKS, f"all {moment.tokens.size:,} together"]
         tokens = [row["Prompt"] + row["Generated"] for row in rows[:-1]]
         assert tokens == sorted(tokens, reverse=True)
         assert (tokens[0], tokens[-1]) == (moment.tokens.max(), moment.tokens.min())
@@ -539,10 +539,10 @@ def test_holders_are_sorted_and_their_sum_is_below_them(plan):
 def test_holders_to_the_byte():
     """128 KiB a token, 2 MiB a block, 500 tokens reserved: five requests in their second step."""
     prompts = np.array([31, 15, 79, 47, 63])
-    moment = pool.Moment(
+    moment = moments.Moment(
         2, prompts, prompts + 2, prompts + 500, shared_tokens=0, used_blocks=20, free_blocks=580, steps_left=15
     )
-    assert pool.holders(evaluate(small()), moment) == [
+    assert moments.holders(evaluate(small()), moment) == [
         dict(zip(COLUMNS, row, strict=True))
         for row in [
             ("largest", 79, 2, 10.125, 12, 74),
@@ -561,7 +561,7 @@ def test_all_requests_together_hold_no_more_than_they_have_booked(prefix):
     plan = small(shared_prefix_tokens=prefix)
     runs = runs_of(plan, [(0, 1500, 100)] * 10)
     for moment in runs.moments.values():
-        together = pool.holders(evaluate(plan), moment)[-1]
+        together = moments.holders(evaluate(plan), moment)[-1]
         assert together["Held, MiB"] <= together["Booked on demand, MiB"]
 
 

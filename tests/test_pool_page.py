@@ -6,7 +6,7 @@ import pytest
 from test_pages import opened, plan_of, spec_of, table_with
 from test_pool import KINDS
 
-from kvplan import Plan, evaluate, lifecycle, metrics, pool, pool_figures, presets, shapes, verdict
+from kvplan import Plan, evaluate, lifecycle, metrics, moments, pool, pool_figures, presets, shapes, verdict
 from kvplan.dashboard import jobs
 from kvplan.dashboard.text import escape, escape_sentence
 from kvplan.links import short_query
@@ -88,7 +88,7 @@ def assert_page(app, plan, at_rate=False):
     assert escape(verdict.cache_saves(life)) + "." in captions(app)
     moment = next(iter(runs.moments.values()))
     assert escape(verdict.growth(report, moment)) + "." in captions(app)
-    assert list(table_with(app, "Held, MiB")["Request"]) == [row["Request"] for row in pool.holders(report, moment)]
+    assert list(table_with(app, "Held, MiB")["Request"]) == [row["Request"] for row in moments.holders(report, moment)]
 
 
 # The page of a plan
@@ -280,12 +280,12 @@ def test_a_rate_that_goes_away_takes_its_choice_with_it():
 def test_each_moment_has_its_requests():
     app = opened({}, "pool")
     report, runs = runs_of(Plan())
-    assert control(app, "moment").options == list(runs.moments) == [pool.FILLS, pool.RUNS_OUT]
+    assert control(app, "moment").options == list(runs.moments) == [moments.FILLS, moments.RUNS_OUT]
     for name, moment in runs.moments.items():
         control(app, "moment").set_value(name).run()
         assert not app.exception
         table = table_with(app, "Held, MiB")
-        rows = pool.holders(report, moment)
+        rows = moments.holders(report, moment)
         assert list(table["Held, MiB"]) == [row["Held, MiB"] for row in rows]
         assert list(table["Generated"]) == [row["Generated"] for row in rows]
         assert escape(verdict.growth(report, moment)) + "." in captions(app)
@@ -293,10 +293,10 @@ def test_each_moment_has_its_requests():
 
 def test_the_moments_follow_the_plan():
     app = opened({}, "pool")
-    control(app, "moment").set_value(pool.RUNS_OUT).run()
+    control(app, "moment").set_value(moments.RUNS_OUT).run()
     app.number_input(key="max_num_seqs").set_value(16).run()
     assert not app.exception
-    assert control(app, "moment").options == [pool.FILLS, pool.PEAK]
+    assert control(app, "moment").options == [moments.FILLS, moments.PEAK]
     assert_page(app, plan_of(app))
 
 

@@ -46,6 +46,7 @@ ORDER = (
     "allocators",
     "report",
     "backlog",
+    "moments",
     "pool",
     "lifecycle",
     "shapes",

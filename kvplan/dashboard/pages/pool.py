@@ -3,7 +3,7 @@
 import pandas as pd
 import streamlit as st
 
-from kvplan import lifecycle, metrics, pool, pool_figures, shapes, verdict
+from kvplan import lifecycle, metrics, moments, pool, pool_figures, shapes, verdict
 from kvplan.dashboard import frame, long_run
 from kvplan.dashboard.text import escape
 from kvplan.units import count, gib_or_less
@@ -46,7 +46,7 @@ def draw_holders(report, runs) -> None:
         moment = frame.choice("Moment", runs.moments, f"moment {' '.join(runs.moments)}")
     held = "Held, MiB"
     decimals = {held: 1, "Booked on demand, MiB": 1, "Booked by reserve, MiB": 1}
-    frame.table(pd.DataFrame(pool.holders(report, runs.moments[moment])), decimals=decimals)
+    frame.table(pd.DataFrame(moments.holders(report, runs.moments[moment])), decimals=decimals)
     st.caption(escape(verdict.growth(report, runs.moments[moment])) + ".")
 
 
