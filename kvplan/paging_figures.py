@@ -166,14 +166,17 @@ def map_figure(found: Compared, step: int, palette: Palette = LIGHT) -> go.Figur
     return drawing.figure()
 
 
-def extent_figure(found: Compared, last: int, palette: Palette = LIGHT) -> go.Figure:
-    """The largest free extent against steps, as a share of all free slots: below 1, what is free lies in pieces."""
+def extent_figure(found: Compared, last: int, of_free: bool = False, palette: Palette = LIGHT) -> go.Figure:
+    """The largest free extent against steps, as a share of the pool, or of all free slots: there, below 1, what is free
+    lies in pieces."""
     drawing = blank(palette, top=24)
     drawing.layout["height"] = EXTENT_HEIGHT
     drawing.layout["xaxis"] |= {"range": [0, last], "nticks": 6, "tickformat": ",d", "showgrid": False}
     drawing.layout["xaxis"]["title"]["text"] = "Step"
-    drawing.layout["yaxis"] |= {"range": [0, 1.05], "tickvals": [0, 0.5, 1], "ticktext": ["0", "50%", "100%"]}
-    drawing.layout["yaxis"]["title"]["text"] = "Largest free, of all free"
+    largest = max(int(run.largest[run.steps <= last].max(initial=0)) for run in found.contiguous.values())
+    top = 1.05 if of_free else max(0.01, 1.1 * largest / found.slots)
+    drawing.layout["yaxis"] |= {"range": [0, top], "nticks": 4, "tickformat": ".0%" if top > 0.08 else ".1%"}
+    drawing.layout["yaxis"]["title"]["text"] = f"Largest free, of {'all free' if of_free else 'the pool'}"
     looks = ((palette.wasted, "solid"), (palette.static, "dash"), (palette.held, "dot"))
     for (kind, run), (colour, dash) in zip(found.contiguous.items(), looks, strict=True):
         inside = int(run.steps.searchsorted(last, side="right"))
@@ -181,6 +184,8 @@ def extent_figure(found: Compared, last: int, palette: Palette = LIGHT) -> go.Fi
         # A full pool has nothing that could lie in pieces.
         steps, free = run.steps[shown], run.free_slots[shown]
         share = np.where(free > 0, run.largest[shown] / np.maximum(1, free), 1.0)
+        if not of_free:
+            share = run.largest[shown] / found.slots
         name = _short(kind)
         drawing.scatter(
             x=steps, y=share, mode="lines", line={"color": colour, "width": 1.6, "dash": dash, "shape": "hv"},
@@ -194,7 +199,7 @@ def extent_figure(found: Compared, last: int, palette: Palette = LIGHT) -> go.Fi
         f"<b style='color:{colour}'>{mark}</b> {_short(kind)}"
         for kind, (colour, _), mark in zip(found.contiguous, looks, ("━", "╍", "┅"), strict=True)
     )
-    write(drawing, words, 0, 1.05, palette.muted, Side(1, 1, 4))
+    write(drawing, words, 0, top, palette.muted, Side(1, 1, 4))
     return drawing.figure()
 
 

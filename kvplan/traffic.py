@@ -131,6 +131,7 @@ def _columns(requests) -> tuple[np.ndarray, np.ndarray, np.ndarray, Sequence | N
         hashes = None
     else:
         try:
+            requests = list(requests)
             widths = set(map(len, requests))
         except TypeError:
             raise ValueError(f"requests: each must be {PARTS}, got {shown(requests)}") from None

@@ -50,7 +50,7 @@ def of_runs(plan, palette=LIGHT, allocator=BUDDY):
     return [
         shares_figure(found, palette),
         *(map_figure(found, allocation.step_of(found, quarter), palette) for quarter in range(3)),
-        extent_figure(found, round_end(allocation.last_step(found)), palette),
+        extent_figure(found, round_end(allocation.last_step(found)), palette=palette),
     ]
 
 
@@ -358,7 +358,7 @@ def test_an_extent_says_its_size_and_its_parts():
 def test_the_largest_extent_is_a_share_of_what_is_free(plan, allocator):
     found = compared(plan, allocator)
     last = round_end(allocation.last_step(found))
-    figure = extent_figure(found, last)
+    figure = extent_figure(found, last, of_free=True)
     assert len(figure.data) == 3
     assert figure.layout.xaxis.range == (0, last)
     assert figure.layout.yaxis.range == (0, 1.05)
@@ -372,10 +372,20 @@ def test_the_largest_extent_is_a_share_of_what_is_free(plan, allocator):
         assert [f"{step:,}" for step in drawn.tolist()] == [text.split(" at step ")[1] for text in trace.hovertext]
 
 
+@each_compared
+def test_the_largest_extent_of_the_pool_is_no_more_than_what_is_free(plan):
+    found = compared(plan)
+    last = round_end(allocation.last_step(found))
+    for trace, run in zip(extent_figure(found, last).data, found.contiguous.values(), strict=True):
+        free = run.free_slots[np.isin(run.steps, trace.x)]
+        assert (np.array(trace.y) * found.slots <= free + 1e-6).all()
+        assert np.max(trace.y, initial=0) * 1.05 <= extent_figure(found, last).layout.yaxis.range[1]
+
+
 def test_a_full_pool_is_not_in_pieces():
     """With no slot free there is nothing to lie in pieces."""
     found = compared(load_preset("three-requests-4096"))
-    figure = extent_figure(found, allocation.last_step(found))
+    figure = extent_figure(found, allocation.last_step(found), of_free=True)
     full = {int(step) for run in found.contiguous.values() for step in run.steps[run.free_slots == 0]}
     assert full
     drawn = [(step, share) for trace in figure.data for step, share in zip(trace.x, trace.y, strict=True)]

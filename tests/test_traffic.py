@@ -134,6 +134,16 @@ def test_gaps_that_vary_less_than_numbers_can_tell_are_regular(cv):
     assert arrival_times(("gamma", 2.0, cv), 3, seed=0) == pytest.approx([0.5, 1.0, 1.5], rel=1e-6)
 
 
+def test_requests_may_come_from_anything_that_gives_them_one_by_one():
+    rows = [(0, 100, 5), (1, 200, 6)]
+    given = [
+        traffic(rows, context=1000),
+        traffic((row for row in rows), context=1000),
+        traffic(np.array(rows), context=1000),
+    ]
+    assert [found.prompts.tolist() for found in given] == [[100, 200]] * 3
+
+
 @pytest.mark.parametrize("arrivals", [("poisson", 3.0), ("gamma", 3.0, 2.0)])
 def test_a_seed_is_a_run(arrivals):
     rows = [(0, 100, 5 + number % 40) for number in range(300)]

@@ -10,6 +10,7 @@ from kvplan.dashboard.text import escape
 from kvplan.units import count, round_end
 
 UNITS = {"share of booked": "share", "tokens a sequence": "tokens"}
+OF_POOL, OF_FREE = OF_WHAT = ("of the pool", "of all free slots")
 MOMENTS = ("a quarter in", "half-way", "three quarters in")
 
 
@@ -75,10 +76,13 @@ def draw_allocators(report) -> None:
         key="map_chart",
     )
     with st.container(gap="xsmall"):
-        frame.heading("Largest free extent", "of all free slots; below 100% the free slots lie in pieces")
+        with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
+            frame.heading("Largest free extent", "of all free slots, below 100%, what is free lies in pieces")
+            whole = frame.choice("Share of the largest free extent", OF_WHAT, "extent_share")
+        last = round_end(allocation.last_step(found))
         frame.chart(
-            paging_figures.extent_figure(found, round_end(allocation.last_step(found)), frame.palette()),
-            "Largest free extent as a share of all free slots, against steps",
+            paging_figures.extent_figure(found, last, whole == OF_FREE, frame.palette()),
+            f"Largest free extent, {whole}, against steps",
             key="extent_chart",
         )
 
