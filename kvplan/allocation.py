@@ -52,8 +52,9 @@ class InTurn:
 
 
 def compared(report: Report, allocator: str = BUDDY) -> Compared | None:
-    """A backlog of the workload. A contiguous request declares the context, or its prompt and the plan's `max_tokens`.
-    None where no layer grows, the plan does not start, or every prompt is as long as the context."""
+    """A backlog of the workload, no prefix shared. A contiguous request declares the context, or its prompt and the
+    plan's `max_tokens`. None where no layer grows, the plan does not start, or every prompt is as long as the
+    context."""
     plan = report.plan
     if not report.cache.bytes_per_token or not report.engine.fits:
         return None
@@ -67,7 +68,7 @@ def compared(report: Report, allocator: str = BUDDY) -> Compared | None:
     blocks, slope = linear_cost(layout(report.setting), in_flight_tokens(report.setting, plan.context), usual)
     slots, fixed = int(report.engine.num_blocks / slope), round(blocks / slope)
     quota = report.capacity.tenant_quota
-    most = min(report.setting.max_num_seqs, report.setting.max_num_seqs if quota is None else max(1, quota))
+    most = report.setting.max_num_seqs if quota is None else max(1, min(quota, report.setting.max_num_seqs))
     runs = {kind: allocators.contiguous(found, slots, kind, allocator, most, fixed) for kind in allocators.KINDS}
     with_fixed = replace(found, prompts=found.prompts + fixed)
     runs[PAGED] = allocators.paged(with_fixed, slots, report.engine.block_size * plan.dcp, most)

@@ -309,6 +309,9 @@ def _batching(setting: Setting, capacity: CapacityReport) -> BatchingReport:
 
 def _paging(setting: Setting, held: CacheReport, block_size: int) -> PagingReport:
     completed = totals(setting.lengths, setting.plan.context)
+    if not held.bytes_per_token:
+        # States alone have one size: no block is left unfilled, and nothing is reserved for tokens.
+        return PagingReport(block_size, completed.mean, *[0.0] * 7)
     wasted = paging.expected_waste(completed, block_size)
     unused = max(0.0, setting.plan.context - completed.mean)
     return PagingReport(

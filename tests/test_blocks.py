@@ -84,6 +84,9 @@ def test_entries_times_the_block_are_the_slots_booked(plan):
 def test_the_plans_row_is_what_the_report_says(plan):
     report = evaluate(plan)
     row, found = rows_of(plan)[report.paging.block_size], report.paging
+    if not report.cache.bytes_per_token:  # states alone: no block is left unfilled
+        assert found.waste_tokens == found.waste_share == found.contiguous_waste_share == 0
+        return
     assert row["At completion"] == pytest.approx(found.waste_tokens)
     assert row["Of booked, %"] == pytest.approx(100 * found.waste_share)
     assert row["Wasted with the prompt"] == pytest.approx(found.prompt_waste_tokens)

@@ -33,7 +33,7 @@ def draw_trade(report, answer) -> None:
 
 
 def draw_table(report) -> None:
-    """Block sizes row by row, and what each group of layers wastes."""
+    """Block sizes row by row."""
     rows = pd.DataFrame(blocks.table(report))
     with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
         frame.heading("Block sizes", "tokens a sequence on average; the tinted row is the plan's")
@@ -46,6 +46,10 @@ def draw_table(report) -> None:
         "demand, in each layer, which kernels that read several blocks at a time do less often. Tables are the "
         "engine's, for max_num_seqs sequences of the whole context."
     )
+
+
+def draw_groups(report) -> None:
+    """What each group of layers wastes."""
     frame.heading("In the engine's own blocks", "by kind of layer; every block costs the same, whatever table it is in")
     frame.plain_table(blocks.groups(report))
 
@@ -90,7 +94,9 @@ def draw_allocators(report) -> None:
 report = frame.current_report()
 answer = verdict.paging(report)
 frame.opening(report, answer, metrics.paging(report))
-draw_trade(report, answer)
-draw_table(report)
+if report.cache.bytes_per_token:
+    draw_trade(report, answer)
+    draw_table(report)
+draw_groups(report)
 draw_allocators(report)
 frame.footing(report)
