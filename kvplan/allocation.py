@@ -10,7 +10,7 @@ from kvplan import allocators, lengths, paging
 from kvplan.allocators import BUDDY, MAXIMUM, ORACLE, POWER_OF_TWO, Allocation
 from kvplan.ceiling import shared_prefix_blocks
 from kvplan.engine import in_flight_tokens, layout
-from kvplan.growth import blocks_at, linear_cost
+from kvplan.growth import blocks_by_tokens, linear_cost
 from kvplan.pool import SEED, requests_of
 from kvplan.report import Report
 from kvplan.traffic import Traffic, traffic
@@ -79,11 +79,10 @@ def in_turn(report: Report) -> InTurn:
     """How many requests of the workload fit at their full length, one after another in the order in which they were
     observed, or drawn."""
     setting, pool = report.setting, report.engine.num_blocks
-    shape, in_flight = layout(setting), in_flight_tokens(setting, setting.plan.context)
+    shape = layout(setting)
     prompts, outputs = lengths.clipped(_in_order(report), setting.plan.context)
     tokens = np.ceil(prompts + outputs).astype(np.int64)
-    own = blocks_at(shape, in_flight, tokens + setting.plan.spec_tokens)
-    own = own - shared_prefix_blocks(setting, shape, tokens)
+    own = blocks_by_tokens(setting, shape)(tokens) - shared_prefix_blocks(setting, shape, tokens)
     pool -= int(shared_prefix_blocks(setting, shape, setting.plan.context))
     if pool <= 0:
         return InTurn(0, report.capacity.memory_ceiling)

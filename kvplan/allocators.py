@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from kvplan.growth import Growth, Patterns, Table
+from kvplan.growth import Table, growth_of
 from kvplan.scheduler import Load, Server, serve
 from kvplan.specs import require_one_of
 from kvplan.traffic import Traffic
@@ -269,8 +269,7 @@ def paged(found: Traffic, slots: int, block_size: int, most: int = MOST_RUNNING)
     """The same backlog in blocks taken one by one as tokens are written; any free block will do. Requests that need
     more blocks than there are are rejected."""
     num_blocks = slots // block_size
-    finals = ceil_div(found.prompts + found.outputs, block_size)
-    kept = finals <= num_blocks
+    kept = ceil_div(found.prompts + found.outputs, block_size) <= num_blocks
     fitting = replace(
         found,
         places=found.places[kept],
@@ -280,12 +279,11 @@ def paged(found: Traffic, slots: int, block_size: int, most: int = MOST_RUNNING)
         declared=found.declared[kept],
         hashes=None,
     )
-    table = Table(block_size, 1, math.inf)
     load = Load(
         first_blocks=ceil_div(fitting.prompts + 1, block_size),
         last_blocks=ceil_div(fitting.prompts + fitting.outputs, block_size),
         blocks=lambda tokens: ceil_div(tokens, block_size),
-        growth=Growth(block_size, (), (Patterns((table,), block_size),), 0),
+        growth=growth_of([Table(block_size, 1, math.inf)]),
         cache=None,
         units=[],
     )
@@ -304,7 +302,7 @@ def paged(found: Traffic, slots: int, block_size: int, most: int = MOST_RUNNING)
         peak_running=run.peak_running,
         blocked_share=0.0,
         first_blocked=None,
-        rejected=int((finals > num_blocks).sum()),
+        rejected=int((~kept).sum()),
         steps=run.samples[:, 0].astype(np.int64),
         free_slots=slots - used * block_size,
         largest=(num_blocks - used) * block_size,

@@ -30,7 +30,6 @@ def table(report: Report) -> list[dict]:
     sizes = np.array(sorted({*SIZES, report.paging.block_size}))
     completed = totals(setting.lengths, plan.context)
     at_end = paging.expected_waste(completed, sizes)
-    entries = (completed.mean + at_end) / sizes
     prompts, _ = clipped(setting.lengths, plan.context)
     hashed = paging.full_blocks(prompts, sizes) @ setting.lengths.shares
     over_life = paging.life_waste(setting.lengths, sizes, plan.context)
@@ -43,7 +42,7 @@ def table(report: Report) -> list[dict]:
         "At completion": at_end,
         "Over its life": over_life,
         "Of booked, %": 100 * paging.booked_share(at_end, completed.mean),
-        "Table entries": entries,
+        "Table entries": paging.table_entries(completed, sizes),
         "Looked up a step": running * (resident + over_life) / sizes,
         "Hashed a prompt": hashed,
         f"Of {PREFIX:,} shared": paging.reused_prefix(PREFIX, sizes),

@@ -176,7 +176,12 @@ def held_bits(store: Store, tokens):
         return store.bits
     if store.kind == "growing":
         return tokens // store.ratio * store.bits
-    return (min if isinstance(tokens, int) else np.minimum)(tokens, store.window) * store.bits
+    return minimum(tokens, store.window) * store.bits
+
+
+def minimum(a, b):
+    """The smaller of two, for integers without going through numpy, and for integer arrays."""
+    return min(a, b) if isinstance(a, int) and isinstance(b, int) else np.minimum(a, b)
 
 
 def batch_tokens_held(*, sequences: int, tokens: int, shared_prefix_tokens: int = 0, block_size: int = 1) -> int:

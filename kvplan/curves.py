@@ -31,17 +31,17 @@ BLOCK_STEPS = (1, 2, 3, 4, 6)
 COMPARED_DTYPES = ("bf16", "fp8", "int4")
 WITH_PROMPT, AT_COMPLETION, OVER_LIFE = "with the prompt", "at completion", "over its life"
 STAGES = {
-    WITH_PROMPT: lambda lengths, context: (
+    WITH_PROMPT: lambda lengths, context, sizes: (
         mean_prompt(lengths, context),
-        lambda sizes: paging.prompt_waste(lengths, sizes, context),
+        paging.prompt_waste(lengths, sizes, context),
     ),
-    AT_COMPLETION: lambda lengths, context: (
-        totals(lengths, context).mean,
-        lambda sizes: paging.expected_waste(totals(lengths, context), sizes),
+    AT_COMPLETION: lambda lengths, context, sizes: (
+        (completed := totals(lengths, context)).mean,
+        paging.expected_waste(completed, sizes),
     ),
-    OVER_LIFE: lambda lengths, context: (
+    OVER_LIFE: lambda lengths, context, sizes: (
         float(resident_mean(lengths, context)),
-        lambda sizes: paging.life_waste(lengths, sizes, context),
+        paging.life_waste(lengths, sizes, context),
     ),
 }
 """When a sequence is looked at -> the tokens it holds then on average, and what it wastes by block size."""
@@ -191,15 +191,15 @@ def block_waste(report: Report, stage: str = AT_COMPLETION) -> WasteCurve:
     last = max(LARGEST_BLOCK, 2 ** ceil(log2(report.paging.block_size)))
     powers = 2 ** np.arange(round(log2(last)) + 1)
     sizes = np.unique([step * power for power in powers for step in BLOCK_STEPS if step * power <= last])
-    lengths, context = report.setting.lengths, report.plan.context
-    held, wasted = STAGES[stage](lengths, context)
-    completed = totals(lengths, context)
-    tokens, half, own = wasted(sizes), (sizes - 1) / 2, wasted(report.paging.block_size)
+    lengths, context, block_size = report.setting.lengths, report.plan.context, report.paging.block_size
+    held, tokens = STAGES[stage](lengths, context, sizes)
+    _, own = STAGES[stage](lengths, context, block_size)
+    completed, half = totals(lengths, context), (sizes - 1) / 2
     return WasteCurve(
         stage=stage,
         block_sizes=sizes,
-        entries=(completed.mean + paging.expected_waste(completed, sizes)) / sizes,
-        own_entries=(completed.mean + report.paging.waste_tokens) / report.paging.block_size,
+        entries=paging.table_entries(completed, sizes),
+        own_entries=paging.table_entries(completed, block_size),
         own_tokens=own,
         own_share=paging.booked_share(own, held),
         tokens=tokens,

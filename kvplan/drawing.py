@@ -18,6 +18,8 @@ from kvplan.palette import Palette
 from kvplan.units import count
 
 HEIGHT = 420
+POINTS = 700
+"""Of a run against its steps that are drawn at most."""
 FONT_SIZE, LABEL_SIZE, NOTE_SIZE = 12, 14, 11
 MARGIN = {"l": 56, "r": 20, "t": 10, "b": 46, "pad": 0}
 HOVER = "%{hovertext}<extra></extra>"
@@ -114,6 +116,27 @@ def linear_axis(drawing: Drawing, title: str, limits: Sequence[float], ticks: di
     drawing.layout["xaxis"]["showgrid"] = False
     if ticks:
         axis |= {"tickvals": list(ticks), "ticktext": list(ticks.values())}
+
+
+def count_axis(drawing: Drawing, title: str, last: int, ticks: int = 6) -> None:
+    """An x axis that counts from 0 to `last`: steps, slots."""
+    axis = drawing.layout["xaxis"]
+    axis |= {"range": [0, last], "nticks": ticks, "tickformat": ",d", "showgrid": False}
+    axis["title"]["text"] = title
+
+
+def name_rows(drawing: Drawing, names: Sequence[str]) -> None:
+    """A y axis of named rows, the first at the top."""
+    axis = drawing.layout["yaxis"]
+    axis |= {"tickvals": list(range(len(names))), "ticktext": list(names), "showgrid": False}
+    axis["range"] = [len(names) - 0.5, -0.5]
+
+
+def drawn_of(steps: np.ndarray, last: int) -> np.ndarray:
+    """Which of a run's steps, in ascending order, are drawn up to the step `last`: evenly spread, as more would be
+    nearer to each other than pixels."""
+    inside = int(steps.searchsorted(last, side="right"))
+    return np.unique(np.linspace(0, max(0, inside - 1), min(inside, POINTS)).astype(int))
 
 
 def powers(first: int, last: int, words: Callable[[int], str] = count) -> dict[int, str]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from kvplan import compressed
-from kvplan.cache import Store, staged, state_bytes, stores
+from kvplan.cache import Store, minimum, staged, state_bytes, stores
 from kvplan.catalog import Setting
 from kvplan.engine_facts import BLOCK_SIZE, COMPRESSED_BLOCK, MLA_ALIGNMENT, attention_block_size, device_class
 from kvplan.refusals import refusal
@@ -140,7 +140,7 @@ def in_flight_tokens(setting: Setting, context):
     batches = setting.plan.pp + (1 if setting.async_scheduling else 0)
     if setting.plan.max_num_batched_tokens is not None:
         return setting.plan.max_num_batched_tokens * batches
-    return _minimum(setting.default_batched_tokens, setting.scheduled_seqs * context) * batches
+    return minimum(setting.default_batched_tokens, setting.scheduled_seqs * context) * batches
 
 
 def group_blocks(group: GroupLayout, tokens, in_flight):
@@ -151,8 +151,8 @@ def group_blocks(group: GroupLayout, tokens, in_flight):
     if spec.kind == "growing":
         return ceil_div(ceil_div(tokens, spec.dcp), spec.block_tokens)
     if spec.kind == "sliding":
-        return ceil_div(_minimum(spec.window - 1 + in_flight, tokens), spec.block_tokens) + 1
-    return ceil_div(_minimum(spec.window + in_flight, tokens), spec.block_tokens)
+        return ceil_div(minimum(spec.window - 1 + in_flight, tokens), spec.block_tokens) + 1
+    return ceil_div(minimum(spec.window + in_flight, tokens), spec.block_tokens)
 
 
 def blocks_per_request(layout: Layout, tokens, in_flight):
@@ -334,10 +334,6 @@ def _packed_groups(setting: Setting, block_size: int) -> tuple[GroupLayout, ...]
 def _empty_stage(costs: list[tuple[int, ...]]) -> str | None:
     empty = [stage for stage, cost in enumerate(costs) if not any(cost)]
     return f"pp: stage {empty[0] + 1} of {len(costs)} would have no layer with a cache" if empty else None
-
-
-def _minimum(a, b):
-    return min(a, b) if isinstance(a, int) and isinstance(b, int) else np.minimum(a, b)
 
 
 def _floor(value):

@@ -24,6 +24,7 @@ from kvplan.drawing import (
     Drawing,
     Line,
     blank,
+    count_axis,
     draw_line,
     draw_plan,
     fill_between,
@@ -201,8 +202,7 @@ def _slot_axes(drawing: Drawing, rows: int, last: int) -> None:
     ticks = [1, *range(every, rows + 1, every)] if every > 1 else list(range(1, rows + 1))
     drawing.layout["yaxis"] |= {"range": [rows + 0.5, 0.5], "tickvals": ticks, "showgrid": False}
     drawing.layout["yaxis"]["title"]["text"] = "Slot"
-    drawing.layout["xaxis"] |= {"range": [0, last], "nticks": 6, "tickformat": ",d", "showgrid": False}
-    drawing.layout["xaxis"]["title"]["text"] = "Step"
+    count_axis(drawing, "Step", last)
 
 
 def _slot_bars(

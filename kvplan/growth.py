@@ -7,13 +7,14 @@ phases once, and what a step adds to the pool is read from its phase.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import lcm
 
 import numpy as np
 
-from kvplan.engine import Layout, blocks_per_request
+from kvplan.catalog import Setting
+from kvplan.engine import Layout, blocks_per_request, in_flight_tokens
 
 MOST_STEPS = 2**40
 """Beyond which nothing grows any more: states, and windows that are full."""
@@ -56,23 +57,34 @@ class Growth:
     spec_tokens: int
 
 
-NO_GROWTH = Growth(1, (), (Patterns((), 1),), 0)
-"""Of requests that book all they may ever hold with their admission."""
-
-
 def growth(shape: Layout, in_flight: int, spec_tokens: int = 0) -> Growth:
     """How the requests of a layout grow. A windowed table grows until the reserve of its window is full."""
-    tables = _tables(shape, in_flight)
+    return growth_of(_tables(shape, in_flight), spec_tokens)
+
+
+def growth_of(tables: Sequence[Table], spec_tokens: int = 0) -> Growth:
+    """How requests with these block tables grow."""
     period = lcm(*(table.every for table in tables))
     limits = sorted({int(table.until) for table in tables if table.until != np.inf})
     levels = [tuple(table for table in tables if table.until > full) for full in (0, *limits)]
     return Growth(period, tuple(limits), tuple(Patterns(level, period) for level in levels), spec_tokens)
 
 
+NO_GROWTH = growth_of(())
+"""Of requests that book all they may ever hold with their admission."""
+
+
 def blocks_at(shape: Layout, in_flight: int, tokens):
     """Blocks of a request that holds so many tokens; an integer or an integer array."""
     blocks = blocks_per_request(shape, tokens, in_flight)
     return np.broadcast_to(blocks, tokens.shape).astype(np.int64) if isinstance(tokens, np.ndarray) else blocks
+
+
+def blocks_by_tokens(setting: Setting, shape: Layout) -> Callable:
+    """Blocks of a request by the tokens it holds, with room for the plan's speculative ones; takes an integer or an
+    integer array."""
+    in_flight, room = in_flight_tokens(setting, setting.plan.context), setting.plan.spec_tokens
+    return lambda tokens: blocks_at(shape, in_flight, tokens + room)
 
 
 def linear_cost(shape: Layout, in_flight: int, longest: int) -> tuple[float, float]:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from kvplan.cache import held_bytes
-from kvplan.engine import in_flight_tokens, layout
-from kvplan.growth import blocks_at
+from kvplan.engine import layout
+from kvplan.growth import blocks_by_tokens
 from kvplan.lengths import mean_prompt
 from kvplan.report import Report
 from kvplan.units import ceil_div
@@ -63,11 +63,12 @@ def lifecycle(
     declared = min(context, prompt + longest)
     output = min(wanted, declared - prompt)
 
-    shape, in_flight, spec = layout(setting), in_flight_tokens(setting, context), setting.plan.spec_tokens
+    shape = layout(setting)
+    blocks_at = blocks_by_tokens(setting, shape)
     steps = np.unique(np.linspace(1, output, min(output, POINTS)).round().astype(np.int64))
-    blocks = blocks_at(shape, in_flight, prompt + steps + spec)
+    blocks = blocks_at(prompt + steps)
     every = prompt + np.arange(1, output + 1)
-    reserved = int(blocks_at(shape, in_flight, declared + spec))
+    reserved = blocks_at(declared)
     return Lifecycle(
         prompt=prompt,
         output=output,

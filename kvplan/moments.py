@@ -8,8 +8,8 @@ import numpy as np
 
 from kvplan.cache import held_bytes
 from kvplan.catalog import Setting
-from kvplan.engine import in_flight_tokens, layout
-from kvplan.growth import blocks_at, steps_to_exhaustion
+from kvplan.engine import Layout, layout
+from kvplan.growth import blocks_by_tokens, steps_to_exhaustion
 from kvplan.prefix_cache import PrefixCache, of_prefix
 from kvplan.report import Report
 from kvplan.simulate import Simulation
@@ -54,7 +54,8 @@ def moments(setting: Setting, run: Simulation, prompts: np.ndarray) -> dict[str,
 def holders(report: Report, moment: Moment) -> list[dict]:
     """Who holds what in a moment: the largest and the smallest request, some between them, and all together; sizes on a
     device of the fullest stage."""
-    blocks, size = _blocks(report.setting), layout(report.setting).bytes_per_block
+    shape = layout(report.setting)
+    blocks, size = blocks_by_tokens(report.setting, shape), shape.bytes_per_block
     columns = {
         "Prompt": moment.prompts,
         "Generated": moment.tokens - moment.prompts,
@@ -80,8 +81,9 @@ def _moment(setting: Setting, run: Simulation, prompts: np.ndarray, step: int) -
     running = (run.first_steps <= step) & (step <= run.completed_steps)
     own = prompts[run.places[running]]
     tokens = own + step - run.first_steps[running] + 1
-    blocks = _blocks(setting)
-    again, prefix = _shared(setting, own)
+    shape = layout(setting)
+    blocks = blocks_by_tokens(setting, shape)
+    again, prefix = _shared(setting, shape, own)
     used = int(blocks(tokens).sum()) - again * prefix.unit_blocks
     free = run.num_blocks - used
     return Moment(
@@ -96,13 +98,7 @@ def _moment(setting: Setting, run: Simulation, prompts: np.ndarray, step: int) -
     )
 
 
-def _shared(setting: Setting, prompts: np.ndarray) -> tuple[int, PrefixCache]:
+def _shared(setting: Setting, shape: Layout, prompts: np.ndarray) -> tuple[int, PrefixCache]:
     """How many requests but the first have the shared prefix, and its blocks and tokens."""
-    found, units = of_prefix(setting.plan.shared_prefix_tokens, prompts, layout(setting), 0)
+    found, units = of_prefix(setting.plan.shared_prefix_tokens, prompts, shape, 0)
     return max(0, sum(map(len, units)) - 1), found
-
-
-def _blocks(setting: Setting):
-    """Blocks of a request by its tokens."""
-    shape, in_flight = layout(setting), in_flight_tokens(setting, setting.plan.context)
-    return lambda tokens: blocks_at(shape, in_flight, tokens + setting.plan.spec_tokens)

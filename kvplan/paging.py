@@ -46,6 +46,11 @@ def life_waste(lengths: Lengths, block_size, context: int):
     return _mean(wasted, lengths.shares) / _mean((last - first).astype(float), lengths.shares)
 
 
+def table_entries(lengths: Lengths, block_size):
+    """Mean entries of a sequence's block table, one for each block it has begun: E[ceil(S / k)] = (E[S] + E[w]) / k."""
+    return (lengths.mean + expected_waste(lengths, block_size)) / block_size
+
+
 def full_blocks(tokens, block_size):
     """Blocks that so many tokens fill, as many as prefix caching has to hash; of shape (sizes, tokens)."""
     return np.floor(tokens).astype(np.int64) // _each(block_size)

@@ -18,10 +18,13 @@ from kvplan.drawing import (
     Drawing,
     Line,
     blank,
+    count_axis,
     draw_line,
     draw_plan,
+    drawn_of,
     log_axis,
     name_along,
+    name_rows,
     note,
     powers,
     vertical,
@@ -35,8 +38,6 @@ from kvplan.units import KIB, count, percent, percent_exact
 NOMINAL_WIDTH = 420
 OUTLINED = 400
 """Extents of a map that are outlined and say their size; more could not be told apart."""
-POINTS = 700
-"""Of the largest extent that are drawn."""
 HEIGHT, SHARES_HEIGHT, MAP_HEIGHT, EXTENT_HEIGHT = 300, 230, 210, 220
 
 
@@ -117,8 +118,7 @@ def shares_figure(found: Compared, palette: Palette = LIGHT) -> go.Figure:
     drawing.layout |= {"height": SHARES_HEIGHT, "barmode": "stack", "bargap": 0.35}
     drawing.layout["margin"] = drawing.layout["margin"] | {"r": 118}
     names = list(map(_short, found.runs))
-    drawing.layout["yaxis"] |= {"tickvals": list(range(len(names))), "ticktext": names, "showgrid": False}
-    drawing.layout["yaxis"] |= {"range": [len(names) - 0.5, -0.5]}
+    name_rows(drawing, names)
     ticks = [0, 0.5, 1]
     drawing.layout["xaxis"] |= {"range": [0, 1], "tickvals": ticks, "ticktext": [f"{each:.0%}" for each in ticks]}
     drawing.layout["xaxis"]["title"]["text"] = "Share of the pool"
@@ -143,24 +143,18 @@ def map_figure(found: Compared, step: int, palette: Palette = LIGHT) -> go.Figur
     later and what is never used; white is free."""
     drawing = blank(palette, top=24, left=116)
     drawing.layout |= {"height": MAP_HEIGHT, "barmode": "overlay", "bargap": 0.25}
-    names = list(map(_short, found.contiguous))
-    drawing.layout["yaxis"] |= {"tickvals": list(range(len(names))), "ticktext": names, "showgrid": False}
-    drawing.layout["yaxis"] |= {"range": [len(names) - 0.5, -0.5]}
-    drawing.layout["xaxis"] |= {"range": [0, found.slots], "nticks": 4, "tickformat": ",d", "showgrid": False}
-    drawing.layout["xaxis"]["title"]["text"] = "Slot of the pool"
+    name_rows(drawing, list(map(_short, found.contiguous)))
+    count_axis(drawing, "Slot of the pool", found.slots, ticks=4)
     for row, run in enumerate(found.contiguous.values()):
         here = map_at(found.found, run, step)
         few = here.begins.size < OUTLINED
+        outline = {"color": palette.page, "width": 0.5 if few else 0}
         edges = (here.begins, here.begins + here.tokens, here.begins + here.finals, here.begins + here.sizes)
         for (_, what, fill), begin, end in zip(_parts(palette), edges[:-1], edges[1:], strict=True):
-            texts = [
-                f"<b>Extent of {count(size)} slots</b><br>{count(slots)} {what}"
-                for size, slots in zip(here.sizes, end - begin, strict=True)
-            ]
-            hover = {"hovertext": texts, "hovertemplate": HOVER} if few else {"hoverinfo": "skip"}
+            hover = _extent_hover(here.sizes, end - begin, what) if few else {"hoverinfo": "skip"}
             drawing.bar(
                 orientation="h", y=np.full(begin.size, row), base=begin, x=end - begin, showlegend=False,
-                marker={"color": fill, "line": {"color": palette.page, "width": 0.5 if few else 0}}, **hover,
+                marker={"color": fill, "line": outline}, **hover,
             )  # fmt: skip
     _key(drawing, palette)
     return drawing.figure()
@@ -171,21 +165,18 @@ def extent_figure(found: Compared, last: int, of_free: bool = False, palette: Pa
     lies in pieces."""
     drawing = blank(palette, top=24)
     drawing.layout["height"] = EXTENT_HEIGHT
-    drawing.layout["xaxis"] |= {"range": [0, last], "nticks": 6, "tickformat": ",d", "showgrid": False}
-    drawing.layout["xaxis"]["title"]["text"] = "Step"
+    count_axis(drawing, "Step", last)
     largest = max(int(run.largest[run.steps <= last].max(initial=0)) for run in found.contiguous.values())
     top = 1.05 if of_free else max(0.01, 1.1 * largest / found.slots)
     drawing.layout["yaxis"] |= {"range": [0, top], "nticks": 4, "tickformat": ".0%" if top > 0.08 else ".1%"}
     drawing.layout["yaxis"]["title"]["text"] = f"Largest free, of {'all free' if of_free else 'the pool'}"
     looks = ((palette.wasted, "solid"), (palette.static, "dash"), (palette.held, "dot"))
     for (kind, run), (colour, dash) in zip(found.contiguous.items(), looks, strict=True):
-        inside = int(run.steps.searchsorted(last, side="right"))
-        shown = np.unique(np.linspace(0, max(0, inside - 1), min(inside, POINTS)).astype(int))
-        # A full pool has nothing that could lie in pieces.
+        shown = drawn_of(run.steps, last)
         steps, free = run.steps[shown], run.free_slots[shown]
-        share = np.where(free > 0, run.largest[shown] / np.maximum(1, free), 1.0)
-        if not of_free:
-            share = run.largest[shown] / found.slots
+        share = run.largest[shown] / (np.maximum(1, free) if of_free else found.slots)
+        if of_free:
+            share[free == 0] = 1.0  # a full pool has nothing that could lie in pieces
         name = _short(kind)
         drawing.scatter(
             x=steps, y=share, mode="lines", line={"color": colour, "width": 1.6, "dash": dash, "shape": "hv"},
@@ -201,6 +192,13 @@ def extent_figure(found: Compared, last: int, of_free: bool = False, palette: Pa
     )
     write(drawing, words, 0, top, palette.muted, Side(1, 1, 4))
     return drawing.figure()
+
+
+def _extent_hover(sizes: np.ndarray, slots: np.ndarray, what: str) -> dict:
+    texts = [
+        f"<b>Extent of {count(size)} slots</b><br>{count(part)} {what}" for size, part in zip(sizes, slots, strict=True)
+    ]
+    return {"hovertext": texts, "hovertemplate": HOVER}
 
 
 def _short(kind: str) -> str:

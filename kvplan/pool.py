@@ -98,12 +98,11 @@ def runs(
             raise ValueError("the run was stopped")
         simulations.append(found)
     reserve, on_demand = simulations
-    drawn = isinstance(requests, np.ndarray)
-    prompts = requests[:, 1] if drawn else np.array([row[1] for row in requests], dtype=np.int64)
-    names_prefixes = not drawn and any(len(row) > 3 for row in requests[:1])
+    times, prompts = _times_and_prompts(requests)
+    names_prefixes = len(requests) > 0 and len(requests[0]) > 3
     return Runs(
         number=len(requests),
-        came=_came(requests, arrivals),
+        came=_came(times, arrivals),
         reserve=_without_arrays(reserve),
         on_demand=_without_arrays(on_demand),
         # What requests that name their own prefixes share in a moment is not known.
@@ -111,12 +110,18 @@ def runs(
     )
 
 
-def _came(requests, arrivals: tuple | None) -> str:
+def _times_and_prompts(requests) -> tuple[np.ndarray, np.ndarray]:
+    drawn = isinstance(requests, np.ndarray)
+    rows = requests[:, :2] if drawn else np.array([row[:2] for row in requests], dtype=float)
+    times, prompts = rows.reshape(-1, 2).T
+    return times, prompts.astype(np.int64)
+
+
+def _came(times: np.ndarray, arrivals: tuple | None) -> str:
     if arrivals is not None:
         rate = arrivals[1]
         return f"at {count(rate) if rate >= 1000 else format(rate, '.3g')} requests/s"
-    times = np.unique(requests[:, 0] if isinstance(requests, np.ndarray) else [row[0] for row in requests])
-    return "all at once" if times.size < 2 else "at their own times"
+    return "all at once" if np.unique(times).size < 2 else "at their own times"
 
 
 def runs_of_plan(plan: Plan, requests, arrivals: tuple | None = None, progress: Progress | None = None) -> Runs:

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from kvplan import palette as colours
 from kvplan.cache import held_bytes
-from kvplan.drawing import HOVER, Drawing, blank, linear_axis, vertical, write
+from kvplan.drawing import HOVER, Drawing, blank, count_axis, drawn_of, linear_axis, vertical, write
 from kvplan.labels import Side
 from kvplan.lifecycle import Lifecycle
 from kvplan.palette import LIGHT, Palette
@@ -19,8 +19,6 @@ from kvplan.simulate import Simulation
 from kvplan.units import GIB, MIB, ceil_div, count, percent, round_end
 
 OCCUPANCY_HEIGHT, RUNNING_HEIGHT, LIFE_HEIGHT = 250, 230, 250
-POINTS = 700
-"""Of a run's timeline that are drawn; more would be nearer to each other than pixels."""
 NAMES_APART = 0.26
 """Of the height of the running chart, which two lines of words take."""
 TICKS = 400
@@ -32,12 +30,12 @@ def occupancy_figure(report: Report, run: Run, last: int, palette: Palette = LIG
     """Blocks booked and tokens held, as shares of the pool, up to the step `last`, with each preemption as a tick at
     the top and the step in which the pool runs out."""
     found = run.outcome
-    shown = _shown(found, last)
+    shown = drawn_of(found.timeline.steps, last)
     steps, booked = found.timeline.steps[shown], found.timeline.blocks[shown] / found.num_blocks
     held = _held_share(report, found, shown)
     drawing = blank(palette, top=24)
     drawing.layout["height"] = OCCUPANCY_HEIGHT
-    _step_axis(drawing, last)
+    count_axis(drawing, "Step", last)
     linear_axis(drawing, "Share of the pool", [0, 1.08], {0.25 * k: f"{25 * k}%" if k else "0" for k in range(5)})
     blocks, tokens = found.timeline.blocks[shown], found.timeline.tokens[shown]
     _area(drawing, steps, booked, (colours.POOL_FILL, palette.pool), "Booked", [f"{count(n)} blocks" for n in blocks])
@@ -47,7 +45,7 @@ def occupancy_figure(report: Report, run: Run, last: int, palette: Palette = LIG
         line={"color": palette.limit, "width": 1.5, "dash": "dash"},
     )  # fmt: skip
     _mark_preemptions(drawing, found, last, palette)
-    _name_at_end(drawing, "<b>booked</b>", steps, booked, palette.pool)
+    _name_in_the_middle(drawing, "<b>booked</b>", steps, booked, palette.pool)
     if found.steps > last:
         write(drawing, f"<b>to {count(found.steps)} →</b>", last, 1.08, palette.muted, Side(-1, 1, 4))
     return drawing.figure()
@@ -58,13 +56,13 @@ def running_figure(runs: Runs, last: int, palette: Palette = LIGHT) -> go.Figure
     drawing = blank(palette, top=24)
     drawing.layout["height"] = RUNNING_HEIGHT
     drawing.layout["margin"] = drawing.layout["margin"] | {"r": 96}
-    _step_axis(drawing, last)
+    count_axis(drawing, "Step", last)
     top = 1.12 * max(1, runs.reserve.outcome.peak_running, runs.on_demand.outcome.peak_running)
     drawing.layout["yaxis"] |= {"range": [0, top], "nticks": 5, "tickformat": ",d"}
     drawing.layout["yaxis"]["title"]["text"] = "Requests running"
     for run, colour, width in ((runs.on_demand, palette.held, 2.5), (runs.reserve, palette.pool, 3)):
         found, name = run.outcome, POLICY_NAMES[run.outcome.policy]
-        shown = _shown(found, last)
+        shown = drawn_of(found.timeline.steps, last)
         steps, running = found.timeline.steps[shown], found.timeline.running[shown]
         drawing.scatter(
             x=steps, y=running, mode="lines", line={"color": colour, "width": width}, showlegend=False,
@@ -118,12 +116,6 @@ def last_step(runs: Runs) -> int:
     return round_end(min(runs.reserve.outcome.steps, runs.on_demand.outcome.steps))
 
 
-def _shown(found: Simulation, last: int) -> np.ndarray:
-    """The places of the timeline that are drawn: evenly spread up to the step `last`."""
-    inside = int(found.timeline.steps.searchsorted(last, side="right"))
-    return np.unique(np.linspace(0, max(0, inside - 1), min(inside, POINTS)).astype(int))
-
-
 def _held_share(report: Report, found: Simulation, shown: np.ndarray) -> np.ndarray:
     """What the running requests hold, as a share of the pool: as many times what one of their mean length holds, and a
     shared prefix once. Right to half a token a request where every layer grows with each token and nothing is shared,
@@ -137,11 +129,6 @@ def _held_share(report: Report, found: Simulation, shown: np.ndarray) -> np.ndar
     again = np.maximum(0, running * sharing - 1) * plan.shared_prefix_tokens * report.cache.bytes_per_token
     held = (running * held_bytes(report.setting, each) - again) / report.engine.bytes_per_block
     return np.clip(held, 0, line.blocks[shown]) / found.num_blocks
-
-
-def _step_axis(drawing: Drawing, last: int) -> None:
-    drawing.layout["xaxis"] |= {"range": [0, last], "nticks": 6, "tickformat": ",d", "showgrid": False}
-    drawing.layout["xaxis"]["title"]["text"] = "Step"
 
 
 def _area(
@@ -180,7 +167,7 @@ def _mark_preemptions(drawing: Drawing, found: Simulation, last: int, palette: P
     write(drawing, f"<b>runs out at {count(first)}</b>", first, 1.08, palette.wasted, Side(1, 1, 4))
 
 
-def _name_at_end(drawing: Drawing, words: str, steps: np.ndarray, values: np.ndarray, colour: str) -> None:
+def _name_in_the_middle(drawing: Drawing, words: str, steps: np.ndarray, values: np.ndarray, colour: str) -> None:
     middle = steps.size // 2
     if steps.size:
         below = values[middle] > 0.2

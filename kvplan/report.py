@@ -311,7 +311,8 @@ def _paging(setting: Setting, held: CacheReport, block_size: int) -> PagingRepor
     completed = totals(setting.lengths, setting.plan.context)
     if not held.bytes_per_token:
         # States alone have one size: no block is left unfilled, and nothing is reserved for tokens.
-        return PagingReport(block_size, completed.mean, *[0.0] * 7)
+        nothing = {part.name: 0.0 for part in fields(PagingReport) if "waste" in part.name}
+        return PagingReport(block_size, completed.mean, **nothing)
     wasted = paging.expected_waste(completed, block_size)
     unused = max(0.0, setting.plan.context - completed.mean)
     return PagingReport(

@@ -137,9 +137,8 @@ def serve(traffic: Traffic, load: Load, server: Server, progress: Progress | Non
     lost: dict[int, int] = {}  # of a preempted request the tokens whose cache is gone, -1 where it was swapped out
     upcoming = 0  # the first request that never ran
     partial, left = NOBODY, 0  # the request whose prompt is computed in parts, and the tokens left of it
-    grow = (
-        [0] * period if period <= MOST_PHASES else Phases()
-    )  # blocks that the running requests take in a step of each phase
+    # Blocks that the running requests take in a step of each phase.
+    grow = [0] * period if period <= MOST_PHASES else Phases()
 
     step, now = 0, -math.inf
     epoch_step, epoch = 0, 0.0  # since when steps follow each other without a pause

@@ -16,7 +16,7 @@ import numpy as np
 from kvplan.catalog import Setting, resolve
 from kvplan.ceiling import ceilings
 from kvplan.engine import Layout, capacity, in_flight_tokens, layout
-from kvplan.growth import NO_GROWTH, blocks_at, growth
+from kvplan.growth import NO_GROWTH, blocks_by_tokens, growth
 from kvplan.memory import budget
 from kvplan.plan import Plan
 from kvplan.prefix_cache import of_hashes, of_prefix
@@ -186,8 +186,7 @@ def _pool(setting: Setting) -> tuple[Layout, int, int]:
     numbers = capacity(shape, context, pool, in_flight_tokens(setting, context))
     found = ceilings(setting, shape, numbers, context)
     if not numbers.fits or not found.memory_ceiling:
-        blocks = blocks_at(shape, in_flight_tokens(setting, context), context + setting.plan.spec_tokens)
-        needed = binary(blocks * shape.bytes_per_block)
+        needed = binary(blocks_by_tokens(setting, shape)(context) * shape.bytes_per_block)
         raise ValueError(f"plan: one request of {context:,} tokens needs {needed}, the pool has {binary(pool)}")
     if found.tenant_quota == 0:
         raise ValueError("tenant_quota_fraction: is less than one sequence, so nothing can run")
@@ -196,8 +195,7 @@ def _pool(setting: Setting) -> tuple[Layout, int, int]:
 
 def _load(setting: Setting, shape: Layout, found: Traffic, policy: str, num_blocks: int) -> Load:
     """What the requests ask of the pool, and what they share."""
-    plan = setting.plan
-    in_flight = in_flight_tokens(setting, plan.context)
+    plan, blocks = setting.plan, blocks_by_tokens(setting, shape)
     cache, units, shared = None, [], 0
     if _is_hashed(plan, found):
         cache, units = of_hashes(found.hashes, found.prompts, shape, num_blocks)
@@ -206,14 +204,12 @@ def _load(setting: Setting, shape: Layout, found: Traffic, policy: str, num_bloc
     if cache is not None:
         shared = cache.unit_blocks * np.fromiter(map(len, units), dtype=np.int64, count=len(units))
 
-    def blocks(tokens):
-        return blocks_at(shape, in_flight, tokens + plan.spec_tokens)
-
     if policy == "reserve":
         booked = blocks(found.declared) - shared
         return Load(booked, booked, blocks, NO_GROWTH, cache, units)
     first, last = blocks(found.prompts + 1) - shared, blocks(found.prompts + found.outputs) - shared
-    return Load(first, last, lru_cache(maxsize=2**16)(blocks), growth(shape, in_flight, plan.spec_tokens), cache, units)
+    grows = growth(shape, in_flight_tokens(setting, plan.context), plan.spec_tokens)
+    return Load(first, last, lru_cache(maxsize=2**16)(blocks), grows, cache, units)
 
 
 def _is_hashed(plan: Plan, found: Traffic) -> bool:

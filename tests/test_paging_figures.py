@@ -11,7 +11,7 @@ import plotly.io
 import pytest
 from test_pool import KINDS
 
-from kvplan import Plan, allocation, blocks, curves, evaluate, load_preset, paging_figures
+from kvplan import Plan, allocation, blocks, curves, drawing, evaluate, load_preset, paging_figures
 from kvplan.allocators import ALLOCATORS, BUDDY
 from kvplan.lengths import clipped
 from kvplan.paging_figures import extent_figure, map_figure, shares_figure, table_figure, waste_figure
@@ -369,7 +369,7 @@ def test_the_largest_extent_is_a_share_of_what_is_free(plan, allocator):
     for trace, run in zip(figure.data, found.contiguous.values(), strict=True):
         inside, drawn = run.steps[run.steps <= last], np.array(trace.x)
         assert set(drawn) <= set(inside)
-        assert drawn.size == min(inside.size, paging_figures.POINTS)
+        assert drawn.size == min(inside.size, drawing.POINTS)
         assert (drawn[0], drawn[-1]) == (inside[0], inside[-1])
         assert ((np.array(trace.y) >= 0) & (np.array(trace.y) <= 1)).all()
         assert [f"{step:,}" for step in drawn.tolist()] == [text.split(" at step ")[1] for text in trace.hovertext]

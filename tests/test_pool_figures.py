@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvplan import Plan, evaluate, lifecycle, pool, pool_figures
+from kvplan import Plan, drawing, evaluate, lifecycle, pool
 from kvplan.palette import DARK, LIGHT
 from kvplan.pool_figures import TICKS, last_step, life_figure, occupancy_figure, running_figure
 from kvplan.simulate import simulate
@@ -276,7 +276,7 @@ def test_any_run_is_drawn(requests):
         figure = occupancy_figure(report, one, last)
         shown = named(figure, "Booked")
         inside = one.outcome.timeline.steps[one.outcome.timeline.steps <= last]
-        assert len(shown.x) == min(inside.size, pool_figures.POINTS)
+        assert len(shown.x) == min(inside.size, drawing.POINTS)
         assert (shown.x[0], shown.x[-1]) == (inside[0], inside[-1])
 
 

@@ -13,7 +13,7 @@ from kvplan.traces import Trace
 from kvplan.traffic import of_trace
 from kvplan.units import count
 
-NUMBERS = (100_000, 1_000_000)
+NUMBERS = {count(number): number for number in (100_000, 1_000_000)}
 NONE = "none"
 POLL_S = 0.4
 
@@ -21,13 +21,13 @@ POLL_S = 0.4
 def draw(report: Report, arrivals: tuple | None) -> None:
     """The choice, and how far the run is or what came of it. Any other input cancels it."""
     trace = trace_reader.trace_read()
-    options = [NONE, *map(count, NUMBERS)]
+    options = [NONE, *NUMBERS]
     if trace is not None:
         options.append(_name(trace))
     with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
         frame.heading("A longer run", "requests, under both policies; other pages and users go on meanwhile")
         chosen = frame.choice("Requests of a longer run", options, "long_run")
-    of_workload = chosen in map(count, NUMBERS)
+    of_workload = chosen in NUMBERS
     job = _job((report.plan, chosen, arrivals if of_workload else None, None if of_workload else trace))
     if job is None:
         st.caption("Drawn from the workload, or a trace as it came once one is read: its own times, its own prefixes.")
@@ -49,8 +49,7 @@ def _job(wanted: tuple[Plan, str, tuple | None, Trace | None]) -> jobs.Job | Non
         job.cancel()
     job = None
     if chosen != NONE:
-        numbers = {count(number): number for number in NUMBERS}
-        job = jobs.start(pool.runs_of_plan, plan, numbers.get(chosen) or of_trace(trace), arrivals)
+        job = jobs.start(pool.runs_of_plan, plan, NUMBERS.get(chosen) or of_trace(trace), arrivals)
     st.session_state["long_job"] = (wanted, job)
     return job
 
