@@ -36,8 +36,8 @@ from kvplan.report import Report
 from kvplan.units import KIB, count, percent, percent_exact
 
 NOMINAL_WIDTH = 420
-OUTLINED = 400
-"""Extents of a map that are outlined and say their size; more could not be told apart."""
+OUTLINED, TELLING = 100, 400
+"""Extents of a map that are outlined, as more would be all outline on a phone, and that say their size."""
 HEIGHT, SHARES_HEIGHT, MAP_HEIGHT, EXTENT_HEIGHT = 300, 230, 210, 220
 
 
@@ -147,11 +147,12 @@ def map_figure(found: Compared, step: int, palette: Palette = LIGHT) -> go.Figur
     count_axis(drawing, "Slot of the pool", found.slots, ticks=4)
     for row, run in enumerate(found.contiguous.values()):
         here = map_at(found.found, run, step)
-        few = here.begins.size < OUTLINED
-        outline = {"color": palette.page, "width": 0.5 if few else 0}
+        outline = {"color": palette.page, "width": 0.5 if here.begins.size < OUTLINED else 0}
         edges = (here.begins, here.begins + here.tokens, here.begins + here.finals, here.begins + here.sizes)
         for (_, what, fill), begin, end in zip(_parts(palette), edges[:-1], edges[1:], strict=True):
-            hover = _extent_hover(here.sizes, end - begin, what) if few else {"hoverinfo": "skip"}
+            hover = (
+                _extent_hover(here.sizes, end - begin, what) if here.begins.size < TELLING else {"hoverinfo": "skip"}
+            )
             drawing.bar(
                 orientation="h", y=np.full(begin.size, row), base=begin, x=end - begin, showlegend=False,
                 marker={"color": fill, "line": outline}, **hover,
