@@ -8,6 +8,27 @@ from kvplan import catalog, evaluate
 from kvplan.dashboard import controls, sidebar
 
 DASHBOARD = Path(sidebar.__file__).parent
+FIRST = "ceiling"
+PAGES = {
+    "": (
+        (FIRST, "Ceiling", "vertical_align_top"),
+        ("pool", "Pool", "stacked_line_chart"),
+        ("batching", "Batching", "view_column"),
+        ("paging", "Paging", "grid_view"),
+        ("throughput", "Throughput", "speed"),
+    ),
+    "Decide": (("levers", "Levers", "tune"), ("fleet", "Fleet", "dns")),
+    "Check": (("engine_log", "Engine log", "receipt_long"),),
+    "Learn": (("help", "Help", "help"),),
+}
+"""Every page by its section: its file, which is also its address, its title and its icon."""
+
+
+def _page(name: str, title: str, icon: str):
+    """A page whose address is its file's name, words joined by hyphens; the first is at the root."""
+    address = None if name == FIRST else name.replace("_", "-")
+    path = DASHBOARD / f"pages/{name}.py"
+    return st.Page(path, title=title, icon=f":material/{icon}:", url_path=address, default=name == FIRST)
 
 
 def main() -> None:
@@ -16,24 +37,8 @@ def main() -> None:
     st.logo(DASHBOARD / "logo.svg", size="large")
     catalog.refresh()
 
-    page = st.navigation(
-        [
-            st.Page(
-                DASHBOARD / "pages/ceiling.py", title="Ceiling", icon=":material/vertical_align_top:", default=True
-            ),
-            st.Page(DASHBOARD / "pages/pool.py", title="Pool", icon=":material/stacked_line_chart:"),
-            st.Page(DASHBOARD / "pages/batching.py", title="Batching", icon=":material/view_column:"),
-            st.Page(DASHBOARD / "pages/paging.py", title="Paging", icon=":material/grid_view:"),
-            st.Page(
-                DASHBOARD / "pages/engine_log.py",
-                title="Engine log",
-                icon=":material/receipt_long:",
-                url_path="engine-log",
-            ),
-            st.Page(DASHBOARD / "pages/help.py", title="Help", icon=":material/help:"),
-        ],
-        position="top",
-    )
+    pages = {section: [_page(name, title, icon) for name, title, icon in listed] for section, listed in PAGES.items()}
+    page = st.navigation(pages, position="top")
     plan = sidebar.current_plan()
     report = evaluate(plan)
     st.session_state["report"] = report

@@ -57,7 +57,7 @@ def backlog(report: Report, equal: bool = False) -> Backlog:
     return Backlog(
         lengths=lengths,
         slots=slots,
-        step_s=report.setting.step_s,
+        step_s=report.step_s,
         static=batching.drain(lengths, slots, "static"),
         continuous=batching.drain(lengths, slots, "continuous"),
     )

@@ -29,6 +29,7 @@ from kvplan.engine_facts import (
 from kvplan.lengths import Lengths
 from kvplan.overrides import layer_total, loads_all, weight_bytes, with_groups, with_overrides
 from kvplan.plan import DEFAULTS, Plan, ReadyPlan
+from kvplan.roofline_facts import NODE_DEVICES, Efficiency, Factor, efficiency
 from kvplan.specs import (
     ATTENTION_KINDS,
     GpuSpec,
@@ -41,7 +42,7 @@ from kvplan.specs import (
 )
 from kvplan.startup import Startup
 from kvplan.texts import groups_from_text, spec_from_text, table_from_text
-from kvplan.units import GIB, ceil_div, whole_bytes
+from kvplan.units import GIB, ceil_div, percent, whole_bytes
 from kvplan.weights import is_quantised
 
 Kind = Literal["model", "gpu", "workload", "plan"]
@@ -58,8 +59,10 @@ REPLACED = {
     "mem_fraction_static": ("kv_cache_memory_bytes",),
 }
 """Fields that say nothing once another is given."""
-STEP_S = 0.020
-"""Seconds of a decode step where a plan gives none: a round number of the literature, no estimate of this plan."""
+TTFT_S, TPOT_S = 2.0, 0.050
+"""Latency targets where a plan gives none: neutral starting points, to be replaced by one's own."""
+GPU_HOUR_USD = 1.0
+"""Price of a device for an hour where a plan gives none: a unit, no offer, so that costs read as device hours."""
 ESTIMATE_SOURCE = Source(text=startup_facts.SOURCE, confidence="estimate")
 
 
@@ -79,9 +82,11 @@ class Setting:
 
     `lengths` are the workload's. Dtypes are names of `units.DTYPES`; `model_cache_dtype` is the model's own, in two
     bytes. `scheduled_seqs` and `default_batched_tokens` are the scheduler's defaults before each caps the other;
-    `speculative_tokens` those a method drafts, `step_s` the seconds of a decode step. `requests` is how many the
-    lengths were observed of, `arrival_rate` in requests a second and `arrival_cv` the variation of the gaps; None where
-    nothing says. `notes` say what was ignored or is unusual; `sources` says where each number came from.
+    `speculative_tokens` those a method drafts. `weight_dtype` is the width of the matrices, `efficiency` what share of
+    the device's peaks they reach. `requests` is how many the lengths were observed of, `arrival_rate` in requests a
+    second and `arrival_cv` the variation of the gaps; None where nothing says. `peak_to_mean` of the arrival rate,
+    `ttft_s` and `tpot_s` the latency targets. `notes` say what was ignored or is unusual; `sources` says where each
+    number came from.
     """
 
     plan: Plan
@@ -102,7 +107,12 @@ class Setting:
     default_batched_tokens: int
     async_scheduling: bool
     speculative_tokens: int
-    step_s: float
+    weight_dtype: str
+    efficiency: Efficiency
+    ttft_s: float
+    tpot_s: float
+    peak_to_mean: float
+    gpu_hour_usd: float
     requests: int | None = None
     arrival_rate: float | None = None
     arrival_cv: float | None = None
@@ -199,6 +209,7 @@ def resolve(plan: Plan, model: ModelSpec | None = None) -> Setting:
 
     max_num_seqs = plan.max_num_seqs or min(scheduled_seqs, batched_tokens)
     at_startup = _at_startup(plan, spec, total_bytes, max_num_seqs, batched_tokens)
+    dtype = plan.weight_dtype or base.weight_dtype or base.dtype
 
     return Setting(
         plan=plan,
@@ -219,12 +230,17 @@ def resolve(plan: Plan, model: ModelSpec | None = None) -> Setting:
         default_batched_tokens=defaults.max_num_batched_tokens,
         async_scheduling=plan.async_scheduling and plan.spec_method not in ("ngram", "suffix"),
         speculative_tokens=plan.spec_tokens if plan.spec_method else 0,
-        step_s=_given(plan.step_s, STEP_S),
+        weight_dtype=dtype,
+        efficiency=_efficiency(plan, gpu, dtype),
+        ttft_s=_given(plan.ttft_s, TTFT_S),
+        tpot_s=_given(plan.tpot_s, TPOT_S),
+        peak_to_mean=_given(plan.peak_to_mean, (workload and workload.peak_to_mean) or 1.0),
+        gpu_hour_usd=_given(plan.gpu_hour_usd, GPU_HOUR_USD),
         requests=_observed_requests(workload),
         arrival_rate=_given(plan.arrival_rate, workload and workload.arrival_rate),
         arrival_cv=_given(plan.arrival_cv, workload and workload.arrival_cv),
-        notes=(*base.notes, *notes, *override_notes, *workload_notes, *_notes(plan, base, gpu, kv_dtype)),
-        sources=_sources(plan, base, gpu, workload),
+        notes=(*base.notes, *notes, *override_notes, *workload_notes, *_notes(plan, base, gpu, workload, kv_dtype)),
+        sources=_sources(plan, base, gpu, workload, dtype),
     )
 
 
@@ -238,8 +254,8 @@ def restarted(setting: Setting, **changes) -> Setting:
 def concrete(setting: Setting) -> dict:
     """The fields of the plan with nothing left open, in the plan's own words and units.
 
-    `block_size` and `batch` follow later, from the structure of the cache and from the ceiling; a field that means
-    "none" when left open stays None.
+    `block_size`, `batch` and `step_s` follow later, from the structure of the cache, the ceiling and the step; a field
+    that means "none" when left open stays None.
     """
     full = [group for group in setting.model.groups if group.kind == "full"]
     growing = full[0].model_copy(update={"layers": sum(group.layers for group in full)}) if full else None
@@ -261,8 +277,27 @@ def concrete(setting: Setting) -> dict:
         "max_num_batched_tokens": setting.max_num_batched_tokens,
         "arrival_rate": setting.arrival_rate,
         "arrival_cv": setting.arrival_cv,
-        "step_s": setting.step_s,
+        "bandwidth_efficiency": setting.efficiency.weights.value,
+        "compute_efficiency": setting.efficiency.compute.value,
+        "step_overhead_s": setting.efficiency.overhead_s.value,
+        "ttft_s": setting.ttft_s,
+        "tpot_s": setting.tpot_s,
+        "peak_to_mean": setting.peak_to_mean,
+        "gpu_hour_usd": setting.gpu_hour_usd,
     }
+
+
+def _efficiency(plan: Plan, gpu: GpuSpec, weight_dtype: str) -> Efficiency:
+    """The factors of the device and the weights, but for those the plan sets."""
+    found = efficiency(gpu, weight_dtype, enforce_eager=plan.enforce_eager)
+    given = {
+        "weights": plan.bandwidth_efficiency,
+        "cache": plan.bandwidth_efficiency,
+        "compute": plan.compute_efficiency,
+        "overhead_s": plan.step_overhead_s,
+    }
+    own = {name: Factor(value, value, value, "set in this plan") for name, value in given.items() if value is not None}
+    return replace(found, **own)
 
 
 def _at_startup(plan: Plan, model: ModelSpec, total_bytes: int, sequences: int, tokens: int) -> Startup:
@@ -348,7 +383,7 @@ def _observed_requests(workload: WorkloadSpec | None) -> int | None:
     return len(workload.samples) if workload.samples else sum(requests for requests, *_ in workload.table)
 
 
-def _notes(plan: Plan, base: ModelSpec, gpu: GpuSpec, kv_dtype: str) -> Iterable[str]:
+def _notes(plan: Plan, base: ModelSpec, gpu: GpuSpec, workload: WorkloadSpec | None, kv_dtype: str) -> Iterable[str]:
     if plan.context > base.max_position_embeddings:
         yield (
             f"context: {plan.context:,} tokens is above the length {base.name} was trained for, "
@@ -366,6 +401,19 @@ def _notes(plan: Plan, base: ModelSpec, gpu: GpuSpec, kv_dtype: str) -> Iterable
         yield f"spec_tokens: 0 with {plan.spec_method}; the engine needs at least 1"
     if plan.spec_method is None and plan.spec_tokens:
         yield "spec_method: not given, so spec_tokens are only room for each sequence and change no layout"
+    if plan.spec_method is not None and plan.spec_tokens and plan.acceptance_rate is None:
+        yield "acceptance_rate: not given, so that drafted tokens cost time and none is accepted"
+    if plan.acceptance_rate is not None and not (plan.spec_method and plan.spec_tokens):
+        yield "acceptance_rate: ignored, nothing is drafted"
+    if plan.prefix_hit_rate is not None and not plan.enable_prefix_caching:
+        yield "prefix_hit_rate: ignored, as the plan does not cache prefixes"
+    if workload is not None and workload.prefix_hit_rate and plan.prefix_hit_rate is None:
+        yield (
+            f"prefix_hit_rate: not set, so every prompt is computed whole; a pool that forgets nothing would find "
+            f"{percent(workload.prefix_hit_rate)} of the prompts of {workload.name}"
+        )
+    if plan.tp > NODE_DEVICES:
+        yield f"tp: more than {NODE_DEVICES} devices talk over the network; their all-reduces are a rough estimate"
     if plan.block_size is not None and plan.block_size % BLOCK_SIZE_MULTIPLE:
         yield (
             f"block_size: {plan.block_size} is no multiple of {BLOCK_SIZE_MULTIPLE}; "
@@ -413,7 +461,9 @@ def _memory_notes(plan: Plan, base: ModelSpec, gpu: GpuSpec) -> Iterable[str]:
         yield f"gpu: the total of {gpu.name} is its marketing size, an estimate; a driver reports less"
 
 
-def _sources(plan: Plan, model: ModelSpec, gpu: GpuSpec, workload: WorkloadSpec | None) -> dict[str, Source]:
+def _sources(
+    plan: Plan, model: ModelSpec, gpu: GpuSpec, workload: WorkloadSpec | None, weight_dtype: str
+) -> dict[str, Source]:
     """Where each number of the setting comes from; what the plan sets itself is the user's own."""
     own = Source(text="set in this plan", confidence="exact")
 
@@ -433,6 +483,11 @@ def _sources(plan: Plan, model: ModelSpec, gpu: GpuSpec, workload: WorkloadSpec 
         "activation_bytes": origin("activation_gib", ESTIMATE_SOURCE),
         "workspace_bytes": ESTIMATE_SOURCE if startup.workspace_is_estimated(plan) else own,
     }
+    factors = _efficiency(plan, gpu, weight_dtype)
+    given = ("bandwidth_efficiency", "compute_efficiency", "step_overhead_s")
+    for name, factor in zip(given, (factors.weights, factors.compute, factors.overhead_s), strict=True):
+        spread = Source(text=f"{factor.source}; seen from {factor.low:g} to {factor.high:g}", confidence="estimate")
+        found[name] = origin(name, spread)
     if plan.kv_cache_memory_bytes is not None:
         found["pool_bytes"] = own
     found["lengths"] = own if workload is None else workload.sources["table" if workload.table else "samples"]

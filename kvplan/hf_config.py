@@ -20,12 +20,14 @@ from kvplan.specs import (
     LayerState,
     ModelShape,
     ModelSpec,
+    QuantizedDtype,
     Source,
     problem_lines,
     runs,
     shorten,
     shown,
 )
+from kvplan.weights import quantized_format
 
 TEXT_MODELS = (("text_config",), ("llm_config",), ("thinker_config", "text_config"), ("language_config",))
 """Where multimodal wrappers keep the configuration of their text model."""
@@ -306,7 +308,11 @@ def _mla(config: Config) -> LayerGroup:
     """One latent vector a token for all heads, with the key of the indexer where there is one."""
     width = config.count("kv_lora_rank") + config.count("qk_rope_head_dim", otherwise=0, least=0)
     return LayerGroup(
-        kind="mla", kv_heads=1, head_dim=width, index_dim=config.count("index_head_dim", 0, least=0, most=MAX_WIDTH)
+        kind="mla",
+        kv_heads=1,
+        head_dim=width,
+        index_dim=config.count("index_head_dim", 0, least=0, most=MAX_WIDTH),
+        index_topk=config.count("index_topk", 0, least=0, most=MAX_WINDOW),
     )
 
 
@@ -333,6 +339,7 @@ def _compressed_layers(config: Config) -> list[LayerGroup]:
             window=config.count("sliding_window", most=MAX_WINDOW),
             compress_ratio=ratio,
             index_dim=config.count("index_head_dim") if ratio == 4 else 0,
+            index_topk=config.count("index_topk", 0, least=0, most=MAX_WINDOW) if ratio == 4 else 0,
         )
         for ratio in ratios
     ]
@@ -504,7 +511,8 @@ def _sparse_layers(config: Config) -> list[LayerGroup]:
         raise ValueError(f"sparse_attention_config: must be an object, got {shown(block)}")
     sparse = Config(block, config.outer)
     layers, full = config.layers(), _attention(config)
-    indexed = _changed(full, index_dim=sparse.count("sparse_index_dim", most=MAX_WIDTH))
+    blocks, block = (sparse.count(name, 0, least=0, most=4096) for name in ("sparse_topk_blocks", "sparse_block_size"))
+    indexed = _changed(full, index_dim=sparse.count("sparse_index_dim", most=MAX_WIDTH), index_topk=blocks * block)
     kinds = {0: full, 1: indexed}
     return [_pick(kinds, flag, "sparse_attention_freq") for flag in sparse.listed("sparse_attention_freq", layers)]
 
@@ -604,6 +612,9 @@ def _spec(config: Config, layers: list[LayerGroup], id: str | None) -> ModelSpec
         mtp_layers=_mtp_layers(config),
         num_experts=_experts(config),
         unquantized_parameters=counted.unquantized if counted else None,
+        expert_parameters=counted.experts if counted else None,
+        input_embedding_parameters=counted.input_embedding if counted else None,
+        weight_dtype=_weight_dtype(config),
         shape=_shape(config),
         multimodal=_is_multimodal(config),
         alibi=_has_alibi(config),
@@ -649,6 +660,15 @@ def _cache_dtype(config: Config) -> str | None:
     return None
 
 
+def _weight_dtype(config: Config) -> QuantizedDtype | None:
+    """The width of quantised matrices, where the config names a scheme."""
+    for holder in (config.fields, config.outer):
+        scheme = holder.get("quantization_config")
+        if isinstance(scheme, Mapping):
+            return quantized_format(scheme)[0]
+    return None
+
+
 def _mtp_layers(config: Config) -> int:
     if config.family not in hf_facts.MTP_FAMILIES:
         return 0
@@ -676,7 +696,14 @@ def _shape(config: Config) -> ModelShape | None:
         moe_intermediate_size=_expert_width(config, dense) if experts else 0,
         num_experts_per_tok=config.count("num_experts_per_tok", 2, most=2**20) if experts else 0,
         quantized_experts=bool(experts) and "mxfp4" in str(config.get("quantization_config")),
+        mla_head_dims=_mla_head_dims(config),
     )
+
+
+def _mla_head_dims(config: Config) -> int:
+    """Width of a key and a value of one query head of MLA, 0 where the config has no such heads."""
+    names = ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+    return sum(config.count(name, 0, least=0, most=MAX_WIDTH) for name in names) if config.has("kv_lora_rank") else 0
 
 
 def _expert_width(config: Config, dense: int) -> int:

@@ -20,11 +20,17 @@ def with_groups(preset: ModelSpec, groups: tuple[LayerGroup, ...]) -> tuple[Mode
     """The model with other layers in its place; parameters and weights scale with their number."""
     changed = preset.model_copy(update={"groups": groups, "notes": ()})
     heads, notes = _query_heads(preset, groups)
-    scaled = {
-        name: (value := getattr(preset, name)) and value * layer_total(changed) // layer_total(preset)
-        for name in ("parameters", "unquantized_parameters", "weight_bytes", "loaded_weight_bytes")
+    sizes = _scaled(preset, layer_total(changed), ("weight_bytes", "loaded_weight_bytes"))
+    return changed.model_copy(update={"num_attention_heads": heads, **sizes}), notes
+
+
+def _scaled(model: ModelSpec, layers: int, also: Iterable[str] = ()) -> dict:
+    """The counts of a model's parameters, and what else is named, with another number of layers."""
+    names = [name for name in type(model).model_fields if name.endswith("parameters")]
+    return {
+        name: (value := getattr(model, name)) and max(1, value * layers // layer_total(model))
+        for name in (*names, *also)
     }
-    return changed.model_copy(update={"num_attention_heads": heads, **scaled}), notes
 
 
 def with_overrides(base: ModelSpec, plan: Plan) -> tuple[ModelSpec, list[str]]:
@@ -44,7 +50,8 @@ def with_overrides(base: ModelSpec, plan: Plan) -> tuple[ModelSpec, list[str]]:
     if plan.layers is not None:
         layers = _respread(full, plan.layers, [layer for layer in layers if layer.kind != "full"])
     heads, notes = _query_heads(base, (full,))
-    return base.model_copy(update={"groups": runs(layers), "num_attention_heads": heads}), notes
+    counts = _scaled(base, len(layers)) if plan.layers is not None else {}
+    return base.model_copy(update={"groups": runs(layers), "num_attention_heads": heads, **counts}), notes
 
 
 def _respread(full: LayerGroup, number: int, others: list[LayerGroup]) -> list[LayerGroup]:

@@ -24,7 +24,7 @@ Switch = bool | str
 MAX_FIELD, MAX_LAYERS = 2**24, 4096
 """What a config may say before it is taken for damaged."""
 
-Counts = Counter[Literal["embedding", "linear", "experts", "expert_biases", "other"]]
+Counts = Counter[Literal["input_embedding", "head", "linear", "experts", "expert_biases", "other"]]
 """Parameters by how a quantised checkpoint treats them. `linear` and `experts` are the matrices it may shrink; norms,
 biases, routers, convolutions and learnt positions are `other`."""
 
@@ -36,12 +36,13 @@ class _Unknown(Exception):
 @dataclass(frozen=True)
 class Parameters:
     """`total` parameters of the text model (no vision tower, no multi-token prediction; router bias buffers included,
-    as transformers does), of which `embedding` in the input embedding and an untied head, `experts` in routed
-    experts, and `unquantized` in what quantised checkpoints leave in 16 bits. `weight_bytes` as released, and whether
-    that is exact or the quantisation makes it an estimate."""
+    as transformers does), of which `embedding` in the input embedding and an untied head, `input_embedding` in tables
+    that are looked up and not read, `experts` in routed experts, and `unquantized` in what quantised checkpoints leave
+    in 16 bits. `weight_bytes` as released, and whether that is exact or the quantisation makes it an estimate."""
 
     total: int
     embedding: int
+    input_embedding: int
     experts: int
     unquantized: int
     weight_bytes: int
@@ -298,7 +299,8 @@ def count_parameters(config: dict, outer: dict | None = None) -> Parameters | No
     size, exact = weight_bytes(counts, stated.get("quantization_config"))
     experts = counts["experts"] + counts["expert_biases"]
     kept = counts.total() - counts["linear"] - counts["experts"]
-    return Parameters(counts.total(), counts["embedding"], experts, kept, size, exact)
+    inputs = counts["input_embedding"]
+    return Parameters(counts.total(), inputs + counts["head"], inputs, experts, kept, size, exact)
 
 
 # Blocks: hidden size, heads and widths in elements; every term is one tensor of the modelling code.
@@ -425,7 +427,7 @@ def _count(family: Family, config: Config) -> Counts:
     """Embedding, layers and head of a model."""
     vocab, hidden = _whole(config, "vocab_size"), _hidden(config)
     tied = _on(config, "tie_embedding" if "tie_embedding" in config else "tie_word_embeddings")
-    counts = Counter(embedding=vocab * hidden * (1 if tied else 2))
+    counts = Counter(head=vocab * hidden, input_embedding=0 if tied else vocab * hidden)
     counts["other"] += hidden * family.norm_vectors * (1 + family.embedding_norm)
     counts["other"] += vocab * _on(config, family.head_bias)
     if family.extra_positions is not None:

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 
 from kvplan import texts
-from kvplan.specs import Frozen, Name, Spelling, StoredDtype, problems
+from kvplan.specs import Frozen, Name, QuantizedDtype, Spelling, StoredDtype, problems
 from kvplan.units import whole_bytes
 
 MAX_PARALLEL = 64
@@ -41,7 +41,7 @@ KvDtype = Literal["auto", StoredDtype]
 CacheDtype = Annotated[KvDtype, Spelling]
 ValueDtype = Annotated[StoredDtype, Spelling]
 StateDtype = Annotated[Literal["bf16", "fp16", "fp32"], Spelling]
-WeightDtype = Annotated[Literal["bf16", "fp16", "fp32", "fp8", "int8", "int4"], Spelling]
+WeightDtype = Annotated[Literal["bf16", "fp16", "fp32", QuantizedDtype], Spelling]
 
 Number = BeforeValidator(_not_a_boolean)
 Layers = Annotated[int, Field(ge=1, le=4096), Number]
@@ -61,6 +61,13 @@ UNTAGGED_BUILD = "0.1.dev"
 MAX_RATE = 2**24
 Rate = Annotated[float, Field(ge=0, le=MAX_RATE), Number]
 Seconds = Annotated[float, Field(ge=1e-6, le=3600), Number]
+Overhead = Annotated[float, Field(ge=0, le=3600), Number]
+Efficiency = Annotated[float, Field(ge=0.01, le=1), Number]
+MAX_PEAK = 1000
+PeakToMean = Annotated[float, Field(ge=1, le=MAX_PEAK), Number]
+Replicas = Annotated[int, Field(ge=1, le=2**20), Number]
+Spares = Annotated[int, Field(ge=0, le=2**20), Number]
+Day = Annotated[str, Field(pattern=r"^\d{4}-(0[1-9]|1[0-2])(-(0[1-9]|[12]\d|3[01]))?$")]
 VERSION_PATTERN = r"^v?(\d{1,4})\.(\d{1,4})([.\w+-]{0,40})$"
 EngineVersion = Annotated[str, Field(pattern=VERSION_PATTERN)]
 PresetId = Annotated[str, Field(min_length=1, max_length=200)]
@@ -90,6 +97,7 @@ class Plan(Frozen):
     gpu_memory_gib: MemoryGib | None = None
     tp: Parallel = 1
     pp: Parallel = 1
+    dp: Replicas = 1
     dcp: Parallel = 1
     enable_expert_parallel: Flag = False
     engine_version: EngineVersion | None = None
@@ -130,6 +138,18 @@ class Plan(Frozen):
     arrival_rate: Rate | None = None
     arrival_cv: Rate | None = None
     step_s: Seconds | None = None
+    prefix_hit_rate: Fraction | None = None
+    acceptance_rate: Fraction | None = None
+    bandwidth_efficiency: Efficiency | None = None
+    compute_efficiency: Efficiency | None = None
+    step_overhead_s: Overhead | None = None
+
+    ttft_s: Seconds | None = None
+    tpot_s: Seconds | None = None
+    peak_to_mean: PeakToMean | None = None
+    spare_replicas: Spares = 1
+    gpu_hour_usd: Rate | None = None
+    price_date: Day | None = None
 
 
 class ReadyPlan(Frozen):
@@ -150,7 +170,7 @@ FROM_GPU = (
     "gpu_memory_gib", "activation_gib", "non_torch_gib", "cuda_graph_gib", "workspace_gib", "max_num_seqs",
     "max_num_batched_tokens",
 )  # fmt: skip
-FROM_TRACE = ("table", "arrival_rate", "arrival_cv")
+FROM_TRACE = ("table", "arrival_rate", "arrival_cv", "peak_to_mean", "prefix_hit_rate")
 """What choosing another model, GPU or trace sets back, as it came with the former one."""
 OPTIONAL = frozenset(name for name, field in Plan.model_fields.items() if field.default is None)
 """Fields that may be left to the model, the GPU or the engine."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kvplan import batching, breakdown, cache, ceiling, engine, memory, paging
+from kvplan import batching, breakdown, cache, ceiling, engine, fleet, memory, paging, throughput
 from kvplan.catalog import Setting, concrete, resolve
 from kvplan.lengths import clipped_share, totals
 from kvplan.plan import Plan
@@ -15,6 +15,8 @@ from kvplan.specs import ModelSpec, Source, cache_problem
 
 SCHEMA = "kvplan.report/1"
 LARGEST_AUTOMATIC_BATCH = 512
+TYPICAL_STEP_S = 0.020
+"""Seconds of a decode step where nothing else is known: a round number of the literature."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,10 @@ class CapacityReport:
         quota = self.on_demand_ceiling if self.tenant_quota is None else self.tenant_quota
         return min(self.on_demand_ceiling, quota, self.max_num_seqs)
 
+    def running(self, admission: str) -> int:
+        """Sequences that run under a policy."""
+        return self.on_demand_running if admission == "on_demand" else self.batch_ceiling
+
 
 @dataclass(frozen=True)
 class BatchingReport:
@@ -125,6 +131,33 @@ class PagingReport:
     contiguous_waste_share: float | None = None
 
 
+@dataclass(frozen=True)
+class ThroughputReport:
+    """What one replica yields at `batch`, the plan's or the ceiling: with so many requests in the system, no queue, and
+    the next one there whenever one ends.
+
+    `decode_step_s` is a step in which all of them decode, `prefill_s` a mean prompt alone; `tpot_s` and `ttft_s` count
+    the prompts of others that are computed in the same steps. `requests_per_s` x `e2e_s` = `batch`. `binding`: whether
+    reading or computing takes more of the decode step. `critical_batch`: where computing takes as long as reading the
+    weights; `kv_equals_weights_batch`: whose caches are as many bytes as the weights.
+    `tpot_batch` and `ttft_batch`: the largest batch up to the ceiling that meets the target, 0 where not even one does.
+    """
+
+    batch: int = 0
+    decode_step_s: float | None = None
+    prefill_s: float | None = None
+    tokens_per_s: float = 0.0
+    requests_per_s: float = 0.0
+    ttft_s: float | None = None
+    tpot_s: float | None = None
+    e2e_s: float | None = None
+    critical_batch: float | None = None
+    kv_equals_weights_batch: float | None = None
+    binding: str = "does_not_fit"
+    tpot_batch: int = 0
+    ttft_batch: int = 0
+
+
 NO_MEMORY = memory.Memory(0, 0, 0, 0, 0, 0, 0, 0)
 
 
@@ -139,6 +172,8 @@ class Report:
     engine: EngineReport = EngineReport()
     capacity: CapacityReport = CapacityReport()
     batching: BatchingReport = BatchingReport()
+    throughput: ThroughputReport = ThroughputReport()
+    fleet: fleet.Fleet = fleet.NO_FLEET
     paging: PagingReport = PagingReport()
     breakdown: tuple[breakdown.GroupCost, ...] = ()
     remarks: tuple[str, ...] = ()
@@ -146,10 +181,16 @@ class Report:
     sources: dict[str, Source] = field(default_factory=dict)
     setting: Setting | None = None
 
+    @property
+    def step_s(self) -> float:
+        """Seconds of a decode step: the plan's, else the estimate at its batch, else a round number where there is none
+        (no sequence fits, or the weights are not known)."""
+        return self.plan.step_s or self.throughput.decode_step_s or TYPICAL_STEP_S
+
     def to_dict(self) -> dict:
         """What `report --json` prints: stable keys, exact integers as integers, null for what is undefined."""
         parts = {part.name: _plain(getattr(self, part.name)) for part in fields(self) if part.name != "setting"}
-        resolved = None if self.setting is None else concrete(self.setting)
+        resolved = None if self.setting is None else concrete(self.setting) | {"step_s": self.step_s}
         return {"schema": SCHEMA} | parts | {"resolved": resolved}
 
 
@@ -176,13 +217,18 @@ def evaluate(plan: Plan, model: ModelSpec | None = None) -> Report:
     capacity_part = _capacity(setting, shape, numbers)
     cost = breakdown.request_cost(setting, shape)
     cache_part = _cache(setting, shape, cost)
+    batching_part = _batching(setting, capacity_part)
+    runs = throughput.engine(setting, shape.block_size)
+    throughput_part = _throughput(setting, runs, capacity_part, batching_part.batch)
     return Report(
         plan=plan,
         cache=cache_part,
         memory=budget,
         engine=_engine(setting, shape, numbers, budget.pool_bytes),
         capacity=capacity_part,
-        batching=_batching(setting, capacity_part),
+        batching=batching_part,
+        throughput=throughput_part,
+        fleet=_fleet(setting, runs, throughput_part),
         paging=_paging(setting, cache_part, shape.block_size),
         breakdown=breakdown.group_costs(setting, shape),
         remarks=_remarks(setting, shape, cost, numbers, budget.pool_bytes),
@@ -296,7 +342,7 @@ def _remarks(
 
 def _batching(setting: Setting, capacity: CapacityReport) -> BatchingReport:
     plan = setting.plan
-    running = capacity.on_demand_running if plan.admission == "on_demand" else capacity.batch_ceiling
+    running = capacity.running(plan.admission)
     batch = plan.batch or min(max(running, 1), LARGEST_AUTOMATIC_BATCH)
     static = batching.static_utilisation(setting.lengths, batch)
     return BatchingReport(
@@ -305,6 +351,39 @@ def _batching(setting: Setting, capacity: CapacityReport) -> BatchingReport:
         exponential_utilisation=batching.exponential_utilisation(batch),
         gain=1 / static,
     )
+
+
+def _throughput(
+    setting: Setting, runs: throughput.Engine | None, capacity: CapacityReport, batch: int
+) -> ThroughputReport:
+    batch = min(batch, capacity.running(setting.plan.admission))
+    if runs is None or not batch:
+        return ThroughputReport()
+    found, held = throughput.operate(runs, batch), runs.demand.held
+    decode = runs.step.parts(0, batch, batch * held)
+    return ThroughputReport(
+        batch=batch,
+        decode_step_s=decode.total_s,
+        prefill_s=throughput.first_token_s(runs),
+        tokens_per_s=found.tokens_per_s,
+        requests_per_s=found.requests_per_s,
+        ttft_s=found.ttft_s,
+        tpot_s=found.tpot_s,
+        e2e_s=found.e2e_s,
+        critical_batch=throughput.critical_batch(setting),
+        kv_equals_weights_batch=throughput.kv_equals_weights_batch(runs),
+        binding=decode.binding,
+        tpot_batch=throughput.largest_batch(runs, lambda at: at.tpot_s <= setting.tpot_s, batch),
+        ttft_batch=throughput.largest_batch(runs, lambda at: at.ttft_s <= setting.ttft_s, batch),
+    )
+
+
+def _fleet(setting: Setting, runs: throughput.Engine | None, found: ThroughputReport) -> fleet.Fleet:
+    """The fleet of the closed form, for replicas that meet both targets."""
+    batch = min(found.batch, found.tpot_batch, found.ttft_batch)
+    if runs is None or not batch or not setting.arrival_rate:
+        return fleet.NO_FLEET
+    return fleet.fleet(setting, runs, batch)
 
 
 def _paging(setting: Setting, held: CacheReport, block_size: int) -> PagingReport:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from numbers import Real
 
@@ -20,6 +20,7 @@ from kvplan.growth import NO_GROWTH, blocks_by_tokens, growth
 from kvplan.memory import budget
 from kvplan.plan import Plan
 from kvplan.prefix_cache import of_hashes, of_prefix
+from kvplan.roofline import step_time as estimated_step_time
 from kvplan.scheduler import Load, Progress, Record, Server, StepTime, serve
 from kvplan.specs import ModelSpec, cache_problem, require_one_of, shown
 from kvplan.traffic import Traffic, traffic
@@ -132,7 +133,8 @@ def simulate(
 
     `step_time`: seconds of every step, with a prompt computed whole in the step that admits it; or a function
     (prefill_tokens, decoding, resident_tokens) -> s, with prompts computed in parts under max_num_batched_tokens, where
-    `resident_tokens` are those that all running requests hold at the end of the step; None is the plan's own.
+    `resident_tokens` are those that all running requests hold at the end of the step; None is the plan's own: its
+    `step_s`, else the estimate of `roofline`, such a function.
     `hashes` name the prefix of a prompt in pieces of 512 tokens, as Mooncake's traces do; they are used where the plan
     caches prefixes, in place of its shared prefix.
 
@@ -147,9 +149,9 @@ def simulate(
     require_one_of("policy", policy, POLICIES)
     require_one_of("preemption", preemption, PREEMPTIONS)
     setting = resolve(plan, model)
-    step_time = setting.step_s if step_time is None else _checked(step_time)
     shape, num_blocks, slots = _pool(setting)
     found = traffic(requests, context=plan.context, max_tokens=plan.max_tokens, arrivals=arrivals, seed=seed)
+    step_time = _step_time(setting, found) if step_time is None else _checked(step_time)
 
     in_chunks = callable(step_time)
     server = Server(
@@ -295,6 +297,22 @@ def _timeline(run: Record, found: Traffic, begin: float) -> Timeline:
     waiting = np.searchsorted(found.arrivals_s, begins, side="right") - ever + preempted
     whole = (values.astype(np.int64) for values in (running, waiting, blocks, tokens))
     return Timeline(steps.astype(np.int64), ends - begin, *whole)
+
+
+def _step_time(setting: Setting, found: Traffic) -> StepTime:
+    """The plan's own: what it gives, else the estimate for the prompts that come. Hits that the pool does not count for
+    itself, as the plan only gives their rate, shorten the prefill."""
+    plan = setting.plan
+    if plan.step_s is not None:
+        return plan.step_s
+    prompts = found.prompts.astype(float)
+    estimate = estimated_step_time(setting, attended=float(prompts @ prompts) / 2 / max(1.0, prompts.sum()))
+    if estimate is None:
+        raise ValueError(
+            f"step_s: not given, and it cannot be estimated for {setting.model.name} on {setting.gpu.name}"
+        )
+    counted = _is_hashed(plan, found) or plan.shared_prefix_tokens or not plan.enable_prefix_caching
+    return estimate if counted else replace(estimate, computed_share=1 - (plan.prefix_hit_rate or 0.0))
 
 
 def _checked(step_time: StepTime) -> StepTime:

@@ -19,6 +19,7 @@ PositiveBytes = Annotated[int, Field(ge=1, le=2**50)]
 StoredDtype = Literal[
     "bf16", "fp16", "fp32", "fp8", "fp8_e5m2", "fp8_per_token_head", "int8", "int8_per_token_head", "int4"
 ]
+QuantizedDtype = Literal["fp8", "int8", "int4", "nvfp4", "mxfp4"]
 Spelling = BeforeValidator(lambda value: DTYPE_SPELLINGS.get(value, value) if isinstance(value, str) else value)
 """Other spellings of a dtype become the one the project writes."""
 
@@ -47,7 +48,8 @@ class Source(Frozen):
 
 SOURCED = (
     "parameters", "weight_bytes", "max_position_embeddings", "groups", "num_attention_heads", "mtp_layers",
-    "num_experts", "vision_heads", "unquantized_parameters", "loaded_weight_bytes", "shape",
+    "num_experts", "vision_heads", "unquantized_parameters", "loaded_weight_bytes", "shape", "expert_parameters",
+    "input_embedding_parameters",
 )  # fmt: skip
 """The figures of a model that each need a source."""
 
@@ -94,8 +96,9 @@ class LayerGroup(Frozen):
     Attention keeps, for every token, `kv_heads` keys of `head_dim` and values of `value_head_dim`: of all tokens
     (full), of the last `window` (sliding), or of the current chunk of `window` (chunked). MLA keeps one latent vector
     of `head_dim` for all heads. Compressed layers (DeepSeek-V4) keep one entry of `head_dim` for `compress_ratio`
-    tokens (0: none) beside a window. `index_dim`: width of the key an indexer stores beside either. State kinds keep a
-    `state`; "none" keeps nothing of its own.
+    tokens (0: none) beside a window. `index_dim`: width of the key an indexer stores beside either, and `index_topk`
+    how many entries it lets attention read (0: not known, so all). State kinds keep a `state`; "none" keeps nothing of
+    its own.
     """
 
     kind: LayerKind
@@ -105,6 +108,7 @@ class LayerGroup(Frozen):
     value_head_dim: Annotated[int, Field(ge=0, le=65536)] = 0
     window: Count | None = None
     index_dim: Annotated[int, Field(ge=0, le=65536)] = 0
+    index_topk: Annotated[int, Field(ge=0, le=2**24)] = 0
     compress_ratio: Annotated[int, Field(ge=0, le=65536)] = 0
     state: LayerState | None = None
 
@@ -122,11 +126,12 @@ class LayerGroup(Frozen):
 
 
 class ModelShape(Frozen):
-    """Widths that set how much working memory a step takes.
+    """Widths that set how much working memory a step takes, and how much it computes.
 
     `intermediate_size`: of the widest dense feed-forward network, 0 without one. `moe_intermediate_size` and
     `num_experts_per_tok`: of routed experts, 0 without. `quantized_experts`: the experts are stored so (mxfp4) that
-    their kernels need no workspace of their own.
+    their kernels need no workspace of their own. `mla_head_dims`: width of a key and a value together, of which each
+    query head of MLA has its own in a prefill; 0 without MLA.
     """
 
     hidden_size: Annotated[int, Field(ge=1, le=2**20)]
@@ -135,6 +140,7 @@ class ModelShape(Frozen):
     moe_intermediate_size: Annotated[int, Field(ge=0, le=2**24)] = 0
     num_experts_per_tok: Annotated[int, Field(ge=0, le=2**20)] = 0
     quantized_experts: bool = False
+    mla_head_dims: Annotated[int, Field(ge=0, le=2**17)] = 0
 
 
 class ModelSpec(Frozen):
@@ -143,8 +149,10 @@ class ModelSpec(Frozen):
     `groups` are runs in the order of the layers. `weight_bytes` is the whole model as released; it and `parameters`
     are None where they cannot be counted. `loaded_weight_bytes` is what an engine keeps of it on one device, where that
     is known to be another number. `unquantized_parameters` of the `parameters` (embeddings, norms, routers) stay in 16
-    bits in quantised checkpoints. `shape` is None where the widths are not known. `multimodal`: the weights come with
-    an encoder of images, video or sound.
+    bits in quantised checkpoints; `expert_parameters` are in routed experts, `input_embedding_parameters` in tables
+    that are looked up and not read (0 where the head shares them). `weight_dtype` is the width of the matrices where
+    the checkpoint has them below 16 bits. `shape` is None where the widths are not known. `multimodal`: the weights
+    come with an encoder of images, video or sound.
     `num_attention_heads` is None where it is not known; `kv_cache_dtype` is set where the checkpoint itself asks for
     another cache width. `model_type` is Hugging Face's word for the architecture: some facts of the engine hang on it.
     `mtp_layers`: layers for multi-token prediction that come with the checkpoint. `vision_heads`: attention heads of
@@ -166,6 +174,9 @@ class ModelSpec(Frozen):
     mtp_layers: Annotated[int, Field(ge=0, le=64)] = 0
     num_experts: Annotated[int, Field(ge=0, le=2**20)] = 0
     unquantized_parameters: Annotated[int, Field(ge=0)] | None = None
+    expert_parameters: Annotated[int, Field(ge=0)] | None = None
+    input_embedding_parameters: Annotated[int, Field(ge=0)] | None = None
+    weight_dtype: QuantizedDtype | None = None
     loaded_weight_bytes: PositiveBytes | None = None
     shape: ModelShape | None = None
     multimodal: bool = False
@@ -271,7 +282,8 @@ def _single(group: LayerGroup) -> LayerGroup:
 
 class GpuSpec(Frozen):
     """One accelerator. `total_bytes` is what the driver reports to a framework, not the marketed size; rates are
-    dense (no structured sparsity), None where the device has no such units."""
+    dense (no structured sparsity), None where the device has no such units. `link_bytes_per_s` is what it can send to
+    the others of its node, in one direction."""
 
     id: Name
     name: Name
@@ -279,14 +291,21 @@ class GpuSpec(Frozen):
     compute_capability: str | None = None
     total_bytes: PositiveBytes
     bandwidth_bytes_per_s: Annotated[int, Field(ge=1)]
+    link_bytes_per_s: Annotated[int, Field(ge=1)] | None = None
+    fp16_flop_per_s: Annotated[int, Field(ge=1)] | None = None
     bf16_flop_per_s: Annotated[int, Field(ge=1)] | None = None
     fp8_flop_per_s: Annotated[int, Field(ge=1)] | None = None
+    fp4_flop_per_s: Annotated[int, Field(ge=1)] | None = None
     sources: Sources
 
     @model_validator(mode="after")
     def _sourced(self) -> GpuSpec:
-        rates = [name for name in ("bf16_flop_per_s", "fp8_flop_per_s") if getattr(self, name)]
-        return _require_sources(self, ["total_bytes", "bandwidth_bytes_per_s", *rates])
+        rates = [name for name in type(self).model_fields if name.endswith("_per_s") and getattr(self, name)]
+        return _require_sources(self, ["total_bytes", *rates])
+
+
+TRAFFIC = ("arrival_rate", "arrival_cv", "peak_to_mean", "prefix_hit_rate")
+"""The figures of a workload's traffic that each need a source."""
 
 
 class WorkloadSpec(Frozen):
@@ -294,7 +313,9 @@ class WorkloadSpec(Frozen):
 
     `table`: rows (requests, mean output, mean prompt). Bins ordered by output length, each cut into slices ordered by
     prompt, so that means are exact and prompt and output stay correlated. `samples`: (prompt, output) in arrival order.
-    Exactly one of the two. `arrival_rate` in requests a second, `arrival_cv` the variation of the gaps.
+    Exactly one of the two. `arrival_rate` in requests a second, `arrival_cv` the variation of the gaps,
+    `peak_to_mean` the busiest minute over the mean one, `prefix_hit_rate` the share of prompt tokens that a pool which
+    forgets nothing would find.
     """
 
     id: Name
@@ -304,6 +325,8 @@ class WorkloadSpec(Frozen):
     samples: tuple[tuple[Annotated[int, Field(ge=0)], Count], ...] | None = None
     arrival_rate: Annotated[float, Field(ge=0)] | None = None
     arrival_cv: Annotated[float, Field(ge=0)] | None = None
+    peak_to_mean: Annotated[float, Field(ge=1)] | None = None
+    prefix_hit_rate: Annotated[float, Field(ge=0, le=1)] | None = None
     licence: Annotated[str, Field(min_length=1)]
     attribution: str = ""
     sources: Sources
@@ -312,7 +335,7 @@ class WorkloadSpec(Frozen):
     def _sourced(self) -> WorkloadSpec:
         if bool(self.table) == bool(self.samples):
             raise ValueError("exactly one of table and samples is needed, with at least one row")
-        rates = [name for name in ("arrival_rate", "arrival_cv") if getattr(self, name) is not None]
+        rates = [name for name in TRAFFIC if getattr(self, name) is not None]
         return _require_sources(self, ["table" if self.table else "samples", *rates])
 
 

@@ -26,7 +26,7 @@ from typing import BinaryIO, TextIO
 import numpy as np
 
 from kvplan.lengths import to_table
-from kvplan.plan import DEFAULTS, FROM_TRACE, MAX_RATE, Plan
+from kvplan.plan import DEFAULTS, FROM_TRACE, MAX_PEAK, MAX_RATE, Plan
 from kvplan.specs import parsed_json, shorten, shown
 from kvplan.texts import table_text
 from kvplan.trace_formats import (
@@ -50,6 +50,10 @@ from kvplan.trace_formats import (
 MAX_DOCUMENT_MB = 200
 MAX_DOCUMENT = MAX_DOCUMENT_MB * 10**6
 """Characters of a JSON document, which is held as a whole."""
+MOST_CARRIED = {"arrival_rate": MAX_RATE, "arrival_cv": MAX_RATE, "peak_to_mean": MAX_PEAK, "prefix_hit_rate": 1.0}
+"""Beyond these a plan takes no figure of a trace."""
+MINUTE_S, MOST_MINUTES = 60, 10**7
+"""What a peak is counted over, and how many a trace may span."""
 MAX_HASHES = 10**7
 """Prefix blocks that are kept; beyond, lengths and times are read without them."""
 AHEAD = 20
@@ -113,6 +117,22 @@ class Trace:
         gaps = np.diff(self.arrivals_s)
         return _finite(float(gaps.std(ddof=1) / gaps.mean()))
 
+    @property
+    def peak_to_mean(self) -> float | None:
+        """Requests of the busiest whole minute over the mean one; None without times or without two whole minutes."""
+        minutes = 0 if self.arrivals_s is None else int(self.arrivals_s[-1] // MINUTE_S)
+        if not 2 <= minutes <= MOST_MINUTES:
+            return None
+        counts = np.bincount((self.arrivals_s // MINUTE_S).astype(np.int64))[:minutes]
+        return float(counts.max() / counts.mean()) if counts.any() else None
+
+    @property
+    def prefix_hit_rate(self) -> float | None:
+        """Share of all prefix blocks that an earlier request had, as a pool that forgets nothing would find them; None
+        without hashes."""
+        blocks = sum(map(len, self.hashes or ()))
+        return 1 - len({block for request in self.hashes for block in request}) / blocks if blocks else None
+
 
 def read_trace(
     source: bytes | str | Path | BinaryIO,
@@ -153,17 +173,20 @@ def remarks(trace: Trace) -> list[str]:
 
 
 def plan_fields(trace: Trace) -> dict[str, str | float]:
-    """What a plan carries of a trace: its lengths in one word, the requests a second and the variation of their gaps.
+    """What a plan carries of a trace: its lengths in one word, the requests a second with the variation of their gaps
+    and their peak, and how much of the prompts is found in a pool that forgets nothing.
 
     The word takes about a thousand characters. Held against the raw requests of four public traces, the utilisation of
     static batches up to 256 is within 1.2%, and what a running request holds within 7%. A rate beyond what a plan may
     have (times in a unit that was not told) is left out.
     """
     rows = to_table(trace.outputs, trace.prompts, LINK_EVEN_BINS, LINK_TAIL_BINS, LINK_SLICES)
-    rates = {"arrival_rate": trace.arrival_rate, "arrival_cv": trace.arrival_cv}
-    return {"table": table_text(rows)} | {
-        field: float(f"{rate:.6g}") for field, rate in rates.items() if rate is not None and rate <= MAX_RATE
+    rates = {
+        name: float(f"{rate:.6g}")
+        for name in FROM_TRACE
+        if name != "table" and (rate := getattr(trace, name)) is not None and rate <= MOST_CARRIED[name]
     }
+    return {"table": table_text(rows)} | rates
 
 
 def with_trace(plan: Plan, trace: Trace) -> Plan:

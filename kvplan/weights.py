@@ -8,6 +8,8 @@ from fractions import Fraction
 from math import ceil, prod
 from typing import Any
 
+from kvplan.specs import QuantizedDtype
+
 Config = Mapping[str, Any]
 WHOLE_TENSOR = 2**24
 """Weights that share a scale where no block is stated: so many that the scale does not count."""
@@ -18,9 +20,13 @@ BITS = 16
 PLAN_BITS = {
     "fp32": Fraction(32), "bf16": Fraction(16), "fp16": Fraction(16),
     "fp8": Fraction(8), "int8": Fraction(8), "int4": 4 + Fraction(16 + 4, 128),
+    "nvfp4": 4 + Fraction(8, 16), "mxfp4": 4 + Fraction(8, 32),
 }  # fmt: skip
 """Bits of a matrix element where a plan asks for a width; int4 with a scale and a zero point for 128 weights, as GPTQ
-and AWQ checkpoints have, 8 bits with scales too few to count."""
+and AWQ checkpoints have, nvfp4 and mxfp4 with a byte of scale for 16 and for 32, 8 bits with scales too few to count.
+
+Source: OCP Microscaling Formats 1.0 for mxfp4, NVIDIA's model optimiser for NVFP4.
+"""
 
 LEFT_OUT = ("ignore", "ignored_layers", "modules_to_not_convert", "exclude_modules")
 """The fields of a quantization_config that list what it spares."""
@@ -32,7 +38,8 @@ def weight_bytes(counts: Counter, quantisation: Any) -> tuple[int, bool]:
         return counts.total() * BITS // 8, True
     scheme = quantisation if isinstance(quantisation, Mapping) else {}
     shrunk = counts["experts"] + (0 if _experts_only(scheme) and counts["experts"] else counts["linear"])
-    bits = shrunk * _quantised_bits(scheme) + (counts.total() - shrunk) * BITS
+    _, element_bits = quantized_format(scheme)
+    bits = shrunk * element_bits + (counts.total() - shrunk) * BITS
     # Checkpoints of quant_method mxfp4 shrink the expert matrices and nothing else; others vary in what they spare.
     return ceil(bits / 8), scheme.get("quant_method") == "mxfp4"
 
@@ -62,28 +69,38 @@ def _experts_only(scheme: Config) -> bool:
     return whole_attention or "mxfp4" in _names(scheme)
 
 
-def _quantised_bits(scheme: Config) -> Fraction:
-    """Bits of a quantised weight with its share of the scales; 16 where the scheme is not known.
+def quantized_format(scheme: Config) -> tuple[QuantizedDtype | None, Fraction]:
+    """The dtype of a quantised weight and its bits with its share of the scales; None and 16 where the scheme is not
+    known.
 
-    Source: OCP Microscaling Formats 1.0 for mxfp4, NVIDIA's model optimiser for NVFP4, and the configurations of
-    compressed-tensors, AWQ, GPTQ and bitsandbytes in transformers 5.24.0.
+    Source: the configurations of compressed-tensors, AWQ, GPTQ and bitsandbytes in transformers 5.24.0.
+
+    >>> quantized_format({"quant_method": "gptq", "bits": 4, "group_size": 128})
+    ('int4', Fraction(133, 32))
     """
     names = _names(scheme)
-    if "mxfp4" in names:
-        return 4 + Fraction(8, 32)  # a byte of scale for 32 weights
-    if "nvfp4" in names:
-        return 4 + Fraction(8, 16)
+    for name in ("mxfp4", "nvfp4"):
+        if name in names:
+            return name, PLAN_BITS[name]
     if "bitsandbytes" in names:
-        return Fraction(8) if scheme.get("load_in_8bit") else 4 + Fraction(32, 64)
+        return ("int8", Fraction(8)) if scheme.get("load_in_8bit") else ("int4", 4 + Fraction(32, 64))
     if any(name in names for name in ("awq", "gptq", "auto-round")):
         width = _number(scheme, "bits", 4)
-        return width + Fraction(16 + width, _number(scheme, "group_size", 128))  # a scale and a zero point
+        scales = Fraction(16 + width, _number(scheme, "group_size", 128))  # a scale and a zero point
+        return _whole_dtype(width), width + scales
     if "pack-quantized" in names:
         weights = _first_group(scheme)
-        return _number(weights, "num_bits", 4) + Fraction(16, _number(weights, "group_size", 32))
+        width = _number(weights, "num_bits", 4)
+        return _whole_dtype(width), width + Fraction(16, _number(weights, "group_size", 32))
     if "fp8" in names or "float-quantized" in names or "int-quantized" in names:
-        return 8 + Fraction(32, _block_elements(scheme))  # an fp32 scale for a block
-    return Fraction(BITS)
+        dtype = "int8" if "int-quantized" in names else "fp8"
+        return dtype, 8 + Fraction(32, _block_elements(scheme))  # an fp32 scale for a block
+    return None, Fraction(BITS)
+
+
+def _whole_dtype(width: int) -> QuantizedDtype:
+    """The dtype whose kernels serve whole numbers of a width."""
+    return "int4" if width <= 4 else "int8"
 
 
 def _names(scheme: Config) -> str:

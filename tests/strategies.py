@@ -147,6 +147,18 @@ FIELDS = {
     "arrival_rate": st.none() | real((0.0, 5.53), 0.0, 2.0**24),
     "arrival_cv": st.none() | real((0.0, 1.09), 0.0, 2.0**24),
     "step_s": st.none() | real((0.02, 0.035), 1e-6, 3600.0),
+    "dp": whole((1, 2, 8), 1, 2**20),
+    "prefix_hit_rate": st.none() | fractions(),
+    "acceptance_rate": st.none() | fractions(),
+    "bandwidth_efficiency": st.none() | real((0.7, 0.85), 0.01, 1.0),
+    "compute_efficiency": st.none() | real((0.4, 0.6), 0.01, 1.0),
+    "step_overhead_s": st.none() | real((0.0, 0.001), 0.0, 3600.0),
+    "ttft_s": st.none() | real((0.5, 2.0), 1e-6, 3600.0),
+    "tpot_s": st.none() | real((0.02, 0.05), 1e-6, 3600.0),
+    "peak_to_mean": st.none() | real((1.0, 1.5), 1.0, 1000.0),
+    "spare_replicas": whole((0, 1, 2), 0, 2**20),
+    "gpu_hour_usd": st.none() | real((0.0, 2.5), 0.0, 2.0**24),
+    "price_date": st.none() | st.sampled_from(("2026-11", "2026-11-30")),
 }
 KNOWN_IDS = {
     "model": known_ids("model"),

@@ -46,9 +46,20 @@ BOUNDS = {
     "arrival_rate": (0.0, 2.0**24),
     "arrival_cv": (0.0, 2.0**24),
     "step_s": (1e-6, 3600.0),
+    "dp": (1, 2**20),
+    "prefix_hit_rate": (0.0, 1.0),
+    "acceptance_rate": (0.0, 1.0),
+    "bandwidth_efficiency": (0.01, 1.0),
+    "compute_efficiency": (0.01, 1.0),
+    "step_overhead_s": (0.0, 3600.0),
+    "ttft_s": (1e-6, 3600.0),
+    "tpot_s": (1e-6, 3600.0),
+    "peak_to_mean": (1.0, 1000.0),
+    "spare_replicas": (0, 2**20),
+    "gpu_hour_usd": (0.0, 2.0**24),
 }
 WORDS = {
-    "weight_dtype": ("bf16", "fp16", "fp32", "fp8", "int8", "int4"),
+    "weight_dtype": ("bf16", "fp16", "fp32", "fp8", "int8", "int4", "nvfp4", "mxfp4"),
     "kv_dtype": get_args(KvDtype),
     "v_dtype": tuple(DTYPES),
     "usage": ("server", "llm_class"),
@@ -69,6 +80,7 @@ TEXTS = {
     "spec": PACKED_MODELS["Kimi-K3"],
     "table": table_text([(9, 40, 300), (1, 700, 20)]),
     "engine_version": "v0.29.1rc1.dev339+g1a2b3c4",
+    "price_date": "2026-11",
 }
 """A readable value of each field that holds a text of its own language."""
 DEFAULTS = {
@@ -76,6 +88,7 @@ DEFAULTS = {
     "gpu": "h100-sxm",
     "tp": 1,
     "pp": 1,
+    "dp": 1,
     "dcp": 1,
     "enable_expert_parallel": False,
     "enforce_eager": False,
@@ -93,6 +106,7 @@ DEFAULTS = {
     "prompt_mean": 1024.0,
     "output_mean": 256.0,
     "output_dist": "exponential",
+    "spare_replicas": 1,
 }
 
 

@@ -97,6 +97,7 @@ def _draw_hardware(report: Report) -> None:
     _segments("tp", "Tensor parallel", report.capacity.min_tp)
     with st.expander("Utilization, pp, given pool", type="compact", key="more_hardware"):
         _number("pp", "Pipeline parallel")
+        _number("dp", "Data parallel, replicas")
         _number("dcp", "Decode context parallel")
         _toggle("enable_expert_parallel", "Expert parallel")
         _slider("gpu_memory_utilization", "GPU memory utilization")
@@ -111,6 +112,11 @@ def _draw_hardware(report: Report) -> None:
         _toggle("enforce_eager", "Without CUDA graphs")
         _select("engine_version", "vLLM version of these estimates", CHOICES["engine_version"])
 
+    with st.expander("Rates reached", type="compact", key="more_rates"):
+        _slider("bandwidth_efficiency", f"Of the bandwidth{_mark(report, 'bandwidth_efficiency')}")
+        _slider("compute_efficiency", f"Of the FLOP/s{_mark(report, 'compute_efficiency')}")
+        _number("step_overhead_s", f"Host, seconds a step{_mark(report, 'step_overhead_s')}")
+
 
 def _draw_serving() -> None:
     _group("Serving")
@@ -123,12 +129,14 @@ def _draw_serving() -> None:
         _number("max_tokens", "max_tokens", placeholder="longest output")
         _number("tenant_quota_fraction", "Tenant quota, of the ceiling", placeholder="none")
         _number("shared_prefix_tokens", "Shared prefix, tokens")
+        _number("prefix_hit_rate", "Prefix hit rate, of a prompt", placeholder="of the shared prefix")
         _number("max_num_batched_tokens", "max_num_batched_tokens")
         _toggle("async_scheduling", "Async scheduling")
         _toggle("enable_prefix_caching", "Prefix caching")
         _toggle("disable_hybrid_kv_cache_manager", "Without the hybrid manager")
         _select("spec_method", "Speculative method", CHOICES["spec_method"])
         _number("spec_tokens", "Speculative tokens")
+        _number("acceptance_rate", "Acceptance rate", placeholder="none accepted")
         _segments("usage", "Engine defaults of")
         _select("v_dtype", "Value dtype", CHOICES["v_dtype"])
         _select("mamba_ssm_cache_dtype", "State dtype", CHOICES["mamba_ssm_cache_dtype"])
@@ -152,7 +160,14 @@ def _draw_workload(plan: Plan, report: Report) -> None:
         _text("table", "Lengths in one word")
         _number("arrival_rate", "Requests a second", placeholder="not known")
         _number("arrival_cv", "Variation of their gaps", placeholder="not known")
-        _number("step_s", "Decode step, seconds")
+        _number("step_s", "Every step, seconds", placeholder="estimated")
+    with st.expander("Targets, price", type="compact", key="more_targets"):
+        _number("ttft_s", "TTFT target, seconds")
+        _number("tpot_s", "TPOT target, seconds")
+        _number("peak_to_mean", "Peak over mean rate")
+        _number("spare_replicas", "Spare replicas")
+        _number("gpu_hour_usd", "USD per GPU hour")
+        _text("price_date", "Price as of")
 
 
 def _group(name: str) -> None:

@@ -7,13 +7,14 @@ from kvplan.plan import MAX_BYTES, MAX_GIB
 AUTOMATIC = (
     "layers", "kv_heads", "head_dim", "weights_gib", "gpu_memory_gib", "gpu_memory_utilization", "activation_gib",
     "non_torch_gib", "cuda_graph_gib", "workspace_gib", "kv_dtype", "block_size", "max_num_seqs",
-    "max_num_batched_tokens", "batch", "arrival_rate", "arrival_cv", "step_s",
+    "max_num_batched_tokens", "batch", "arrival_rate", "arrival_cv", "bandwidth_efficiency", "compute_efficiency",
+    "step_overhead_s", "ttft_s", "tpot_s", "peak_to_mean", "gpu_hour_usd",
 )  # fmt: skip
 """Fields whose widget shows what comes with the model, the GPU or the engine while the plan leaves them open."""
 
 WORD_NONE = ("weight_dtype", "v_dtype", "mamba_ssm_cache_dtype", "spec_method", "engine_version")
 """Fields whose widget offers the word `auto` for None."""
-TEXTS = ("groups", "spec", "table")
+TEXTS = ("groups", "spec", "table", "price_date")
 """Fields of text, whose widget is empty for None."""
 
 STEPS = {
@@ -32,6 +33,15 @@ STEPS = {
     "arrival_rate": 0.01,
     "arrival_cv": 0.01,
     "step_s": 0.001,
+    "prefix_hit_rate": 0.05,
+    "acceptance_rate": 0.05,
+    "bandwidth_efficiency": 0.01,
+    "compute_efficiency": 0.01,
+    "step_overhead_s": 0.0001,
+    "ttft_s": 0.1,
+    "tpot_s": 0.001,
+    "peak_to_mean": 0.01,
+    "gpu_hour_usd": 0.01,
 }
 """Steps of the widgets of real numbers; a value within half a step of the automatic one is the automatic one."""
 
@@ -62,6 +72,17 @@ BOUNDS = {
     "arrival_rate": (0.0, float(2**24)),
     "arrival_cv": (0.0, float(2**24)),
     "step_s": (1e-6, 3600.0),
+    "dp": (1, 2**20),
+    "prefix_hit_rate": (0.0, 1.0),
+    "acceptance_rate": (0.0, 1.0),
+    "bandwidth_efficiency": (0.01, 1.0),
+    "compute_efficiency": (0.01, 1.0),
+    "step_overhead_s": (0.0, 3600.0),
+    "ttft_s": (1e-6, 3600.0),
+    "tpot_s": (1e-6, 3600.0),
+    "peak_to_mean": (1.0, 1000.0),
+    "spare_replicas": (0, 2**20),
+    "gpu_hour_usd": (0.0, float(2**24)),
 }
 """Least and most of sliders and number inputs; a slider widens to a plan outside it."""
 
@@ -71,7 +92,7 @@ CHOICES = {
     "context": tuple(2**power for power in range(8, 21)),
     "kv_dtype": ("bf16", "fp8", "int8", "int4"),
     "block_size": tuple(2**power for power in range(11)),
-    "weight_dtype": ("auto", "bf16", "fp16", "fp32", "fp8", "int8", "int4"),
+    "weight_dtype": ("auto", "bf16", "fp16", "fp32", "fp8", "int8", "int4", "nvfp4", "mxfp4"),
     "v_dtype": ("auto", "bf16", "fp16", "fp32", "fp8", "fp8_e5m2", "int8", "int4"),
     "mamba_ssm_cache_dtype": ("auto", "bf16", "fp16", "fp32"),
     "spec_method": ("auto", "ngram", "suffix", "mtp", "eagle3"),
@@ -142,7 +163,24 @@ HELP = {
     "batch": "Sequences in a batch on the Batching page. The batch ceiling, at most 512, unless set.",
     "arrival_rate": "Requests a second. Those of the workload's trace unless set.",
     "arrival_cv": "Variation of the gaps between requests: standard deviation over mean. 1 is Poisson, more is bursty.",
-    "step_s": "Seconds of one decode step, for wall times on the Batching page; 0.020 unless set.",
+    "step_s": "Seconds of every step, in place of the estimate from bandwidth and FLOP/s. Empty: the estimate.",
+    "dp": "Data parallel: replicas of the whole engine that you have. Each has its own cache; the Fleet page says how "
+    "many are needed.",
+    "prefix_hit_rate": "Share of a prompt that is found in the pool, so that only the rest is computed. Empty: what "
+    "the shared prefix makes of it. It changes the prefill, not the blocks.",
+    "acceptance_rate": "Chance that a drafted token is accepted when those before it were; (1 - a^(k+1)) / (1 - a) "
+    "tokens come out of a step that drafts k. Empty: none is.",
+    "bandwidth_efficiency": "Share of the peak bandwidth that reading weights and cache reaches. Measured values by "
+    "weight dtype unless set.",
+    "compute_efficiency": "Share of the peak FLOP/s that a prefill reaches (MFU). Measured values by class of device "
+    "unless set.",
+    "step_overhead_s": "Seconds of each step in which the device waits for the host: next to none with CUDA graphs.",
+    "ttft_s": "Target for the time to the first token, in seconds. 2 s unless set.",
+    "tpot_s": "Target for the time between tokens, in seconds. 0.050 s unless set, some 15 words a second.",
+    "peak_to_mean": "Requests of the busiest minute over those of the mean one. The trace's, else 1, unless set.",
+    "spare_replicas": "Replicas beyond those the peak needs, so that one may fail.",
+    "gpu_hour_usd": "Your price of one device for an hour. 1.00, a unit and no offer, unless set.",
+    "price_date": "When that price was valid, as 2026-11 or 2026-11-30; it is only shown.",
 }
 
 

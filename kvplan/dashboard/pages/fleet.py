@@ -1,0 +1,5 @@
+"""Fleet."""
+
+from kvplan.dashboard import frame
+
+frame.heading("Fleet")

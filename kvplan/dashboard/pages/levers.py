@@ -1,0 +1,5 @@
+"""Levers."""
+
+from kvplan.dashboard import frame
+
+frame.heading("Levers")

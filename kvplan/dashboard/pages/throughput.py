@@ -1,0 +1,5 @@
+"""Throughput."""
+
+from kvplan.dashboard import frame
+
+frame.heading("Throughput")

@@ -1,0 +1,352 @@
+"""The time of one step: what it reads over the bandwidth, or what it computes over the peak, whichever is longer.
+
+A step takes some tokens of prompts and one token of each decoding sequence (more with speculation) through all layers.
+Its kernels are of two kinds that take turns: matrices, whose weights are read once for all tokens together, and
+attention, for which each sequence reads its own cache. Within each kind reading and computing overlap, so the longer
+counts; all-reduces and what the host adds come on top.
+
+Source: Williams et al., Roofline, CACM 2009; Pope et al., Efficiently Scaling Transformer Inference, 2022 (the terms).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from kvplan import cache
+from kvplan.catalog import Setting
+from kvplan.overrides import layer_total
+from kvplan.roofline_facts import COLLECTIVES_PER_LAYER, ROPE_DIM, STAGE_S, collective_s, math_rate
+from kvplan.specs import ATTENTION_KINDS, LayerGroup
+
+ACTIVATION_BYTES = 2
+"""Activations cross a link in 16 bits."""
+
+
+@dataclass(frozen=True)
+class Reach:
+    """`per_token` of each token a sequence reads in its layers, up to `limit` of them (a window, or a top-k)."""
+
+    limit: float
+    per_token: float
+
+    def over(self, tokens: float) -> float:
+        return self.per_token * (tokens if tokens < self.limit else self.limit)
+
+    def over_prompt(self, attended: float) -> float:
+        """The mean over tokens that attend evenly to 0 ... 2 x `attended` others: a limit cuts the later ones."""
+        if 2 * attended <= self.limit:
+            return self.per_token * attended
+        return self.per_token * (self.limit - self.limit * self.limit / (4 * attended))
+
+
+@dataclass(frozen=True)
+class Work:
+    """What steps of a plan read and compute, on the way of one token through all pipeline stages, one device each.
+
+    Bytes: `weight_bytes` of what every token passes, `expert_bytes` of all routed experts, of which a token passes
+    `expert_share`; `reads` of the cache for each sequence, `state_bytes` of its states, read and written.
+    FLOP: `body_flop` for each token, `head_flop` for each token that yields another, `attention` for each token that
+    one attends to, in decoding, and `prompt_attention` in a prefill. `draft_bytes` are read for each drafted token.
+    `reduced_bytes` of each token go through each of `collectives` all-reduces.
+    """
+
+    weight_bytes: float
+    expert_bytes: float
+    expert_share: float
+    reads: tuple[Reach, ...]
+    state_bytes: float
+    body_flop: float
+    head_flop: float
+    attention: tuple[Reach, ...]
+    prompt_attention: tuple[Reach, ...]
+    draft_bytes: float
+    collectives: int
+    reduced_bytes: int
+
+    def weights_read(self, tokens: float) -> float:
+        """Bytes of weights that a step of so many tokens touches; experts as under even, independent routing."""
+        return self.weight_bytes + self.expert_bytes * (1 - (1 - self.expert_share) ** tokens)
+
+    def cache_read(self, tokens: float) -> float:
+        """Bytes that decoding one token of a sequence of so many reads of its cache."""
+        return sum(reach.over(tokens) for reach in self.reads) + self.state_bytes
+
+    def decode_attention(self, tokens: float) -> float:
+        """FLOP of attention for one token of a sequence of so many."""
+        return sum(reach.over(tokens) for reach in self.attention)
+
+    def prefill_attention(self, attended: float) -> float:
+        """FLOP of attention for one token of a prompt that attends to so many on average."""
+        return sum(reach.over_prompt(attended) for reach in self.prompt_attention)
+
+
+class StepParts(NamedTuple):
+    """Seconds of a step's parts: of its matrices reading weights and computing, of attention reading the cache and
+    computing, of all-reduces and of the host."""
+
+    weights_s: float
+    matrices_s: float
+    cache_s: float
+    attention_s: float
+    reducing_s: float
+    overhead_s: float
+
+    @property
+    def total_s(self) -> float:
+        """Reading and computing overlap within matrices and within attention."""
+        return max(self[0], self[1]) + max(self[2], self[3]) + self[4] + self[5]
+
+    @property
+    def reading_s(self) -> float:
+        """Of the total, where reading is what takes the time."""
+        return (self[0] if self[0] >= self[1] else 0.0) + (self[2] if self[2] >= self[3] else 0.0)
+
+    @property
+    def binding(self) -> str:
+        """Whether reading or computing takes more of the step."""
+        busy = self.total_s - self.reducing_s - self.overhead_s
+        return "memory_bandwidth" if 2 * self.reading_s >= busy else "compute"
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """Seconds of a step of a plan: a function of its prompt tokens, its decoding sequences and the tokens these and
+    the prompts hold together, as `simulate` takes it.
+
+    Rates are of one device, after efficiency. `attended` is what a prompt's token attends to on average; `drafted`
+    tokens are tried for each sequence, and `accepted` come out of a step, its own included. `computed_share` of a
+    prompt's tokens are computed, the others found.
+    """
+
+    work: Work
+    weight_bytes_per_s: float
+    cache_bytes_per_s: float
+    flop_per_s: float
+    overhead_s: float
+    latency_s: float
+    reduced_s_per_byte: float
+    stages: int
+    attended: float
+    drafted: int
+    accepted: float
+    computed_share: float = 1.0
+
+    def __call__(self, prefill_tokens: float, decoding: float, resident_tokens: float) -> float:
+        """Seconds until each decoding sequence has one more token.
+
+        A step that drafts yields `accepted` of them, so it counts for that part; what prompts add to it counts whole.
+        """
+        if not prefill_tokens:
+            return self.step_s(0, decoding, resident_tokens) / self.accepted
+        held = resident_tokens - prefill_tokens
+        prefill_tokens *= self.computed_share
+        resident_tokens = held + prefill_tokens
+        whole = self.step_s(prefill_tokens, decoding, resident_tokens)
+        if self.accepted == 1 or not decoding:
+            return whole
+        return whole - self.step_s(0, decoding, held) * (1 - 1 / self.accepted)
+
+    def step_s(self, prefill_tokens: float, decoding: float, resident_tokens: float) -> float:
+        """Seconds of the step itself, however many tokens come out of it."""
+        return self.parts(prefill_tokens, decoding, resident_tokens).total_s
+
+    def parts(self, prefill_tokens: float, decoding: float, resident_tokens: float) -> StepParts:
+        """What the step takes, part by part. Pipeline stages work on as many shares of the batch at a time."""
+        work = self.work
+        shares = min(self.stages, max(1, decoding + (prefill_tokens > 0)))
+        sequences, fed = decoding / shares, prefill_tokens / shares
+        tried = sequences * (1 + self.drafted)
+        flop = (tried + fed) * work.body_flop + (tried + (fed > 0)) * work.head_flop
+        read = attention = 0.0
+        if sequences:
+            held = max(resident_tokens - prefill_tokens, 0) / decoding
+            read = sequences * work.cache_read(held)
+            attention = tried * work.decode_attention(held)
+        if fed:
+            attention += fed * work.prefill_attention(self.attended)
+        weights = work.weights_read(tried + fed) + self.drafted * work.draft_bytes
+        return StepParts(
+            weights / self.weight_bytes_per_s,
+            flop / self.flop_per_s,
+            read / self.cache_bytes_per_s,
+            attention / self.flop_per_s,
+            self._reducing_s(tried + fed),
+            self.overhead_s,
+        )
+
+    def _reducing_s(self, tokens: float) -> float:
+        """Seconds of the all-reduces of a step, and of handing it from stage to stage."""
+        work = self.work
+        each = self.latency_s + tokens * work.reduced_bytes * self.reduced_s_per_byte
+        return work.collectives * each + (self.stages - 1) * STAGE_S
+
+
+def step_time(setting: Setting, attended: float) -> StepTime | None:
+    """The step time of a plan, for prompts whose tokens attend to `attended` others on average; None where no rate of
+    the device is known or nothing of the model's weights."""
+    plan, gpu, found = setting.plan, setting.gpu, setting.efficiency
+    peak = math_rate(gpu, setting.weight_dtype)
+    if peak is None or not setting.weight_bytes:
+        return None
+    latency, per_byte = collective_s(gpu, plan.tp)
+    drafted = setting.speculative_tokens
+    return StepTime(
+        work=work(setting),
+        weight_bytes_per_s=gpu.bandwidth_bytes_per_s * found.weights.value,
+        cache_bytes_per_s=gpu.bandwidth_bytes_per_s * found.cache.value,
+        flop_per_s=peak[0] * found.compute.value,
+        overhead_s=found.overhead_s.value,
+        latency_s=latency,
+        reduced_s_per_byte=per_byte,
+        stages=plan.pp,
+        attended=attended,
+        drafted=drafted,
+        accepted=accepted_tokens(plan.acceptance_rate or 0.0, drafted),
+    )
+
+
+def accepted_tokens(rate: float, drafted: int) -> float:
+    """Tokens that come out of a step which tries `drafted` more, each accepted with probability `rate` if those before
+    it were: (1 - a^(k + 1)) / (1 - a).
+
+    Source: Leviathan et al., Fast Inference from Transformers via Speculative Decoding, 2023, equation 1.
+
+    >>> accepted_tokens(0.8, 3), accepted_tokens(1.0, 3), accepted_tokens(0.0, 3)
+    (2.952, 4.0, 1.0)
+    """
+    return round(sum(rate**power for power in range(drafted + 1)), 12)
+
+
+def work(setting: Setting) -> Work:
+    """What the steps of a plan read and compute. Layers, weights and heads are divided by tp, the stages of a pipeline
+    follow each other, so that a token meets all of them."""
+    model, tp = setting.model, setting.plan.tp
+    shape = model.shape
+    total = model.parameters or setting.weight_bytes // 2
+    inputs, experts = model.input_embedding_parameters or 0, model.expert_parameters or 0
+    head = min(shape.vocab_size * shape.hidden_size, total - inputs - experts) if shape else 0
+    share = _expert_share(setting)
+    body = total - inputs - head - experts * (1 - share)
+    layers = layer_total(model)
+
+    bytes_of = _bytes_of(setting, total)
+    read, expert_bytes = bytes_of(total - inputs - experts, False), bytes_of(experts, True)
+    drafts = cache.draft_group(setting) if setting.speculative_tokens else None
+    drafted = drafts.layers if drafts else 0
+    draft_bytes = bytes_of(head, False) + drafted * ((read - bytes_of(head, False)) + expert_bytes * share) / layers
+    return Work(
+        weight_bytes=read / tp,
+        expert_bytes=expert_bytes / tp,
+        expert_share=share,
+        reads=_merged(_reads(setting)),
+        state_bytes=_state_bytes(setting),
+        body_flop=2 * body / tp,
+        head_flop=2 * head / tp,
+        attention=_merged(_attention(setting, _decode_dims)),
+        prompt_attention=_merged(_attention(setting, _prefill_dims)),
+        draft_bytes=draft_bytes / tp if drafted else 0.0,
+        collectives=COLLECTIVES_PER_LAYER * layers if tp > 1 else 0,
+        reduced_bytes=ACTIVATION_BYTES * (shape.hidden_size if shape else 0),
+    )
+
+
+def _expert_share(setting: Setting) -> float:
+    """Share of the routed experts that one token passes; all of them where it is not known."""
+    model = setting.model
+    if not model.num_experts or model.shape is None or not model.shape.num_experts_per_tok:
+        return 1.0
+    return min(1.0, model.shape.num_experts_per_tok / model.num_experts)
+
+
+def _bytes_of(setting: Setting, total: int):
+    """Bytes of some of the parameters, by what the whole model weighs: those a quantised checkpoint spares take 16 bits
+    and the others share the rest evenly, experts alone where only these are quantised."""
+    model, size = setting.model, setting.weight_bytes
+    experts, spared = model.expert_parameters or 0, model.unquantized_parameters or 0
+    if model.shape and model.shape.quantized_experts and not setting.plan.weight_dtype and experts:
+        spared = total - experts
+    if 2 * total <= size or spared >= total:
+        return lambda parameters, routed: size * parameters / total
+    narrow = max(0.0, size - 2 * spared) / (total - spared)
+
+    def bytes_of(parameters: int, routed: bool) -> float:
+        """Parameters that are not routed hold all that is spared."""
+        if routed:
+            return narrow * parameters
+        share = spared / (total - experts)
+        return parameters * (2 * share + narrow * (1 - share))
+
+    return bytes_of
+
+
+def _reads(setting: Setting) -> list[Reach]:
+    """What decoding reads of the cache on each device, over all stages; draft layers once for each drafted token."""
+    found = []
+    for group, layers in _layers(setting):
+        for store in cache.stores(group, setting):
+            if store.kind == "state":
+                continue
+            own = setting.plan.dcp if store.kind == "growing" else 1
+            limit = store.window or math.inf
+            if group.index_topk and store.part != "index":
+                limit = min(limit, group.index_topk * store.ratio)
+            found.append(Reach(limit, layers * store.bits / 8 / store.ratio / own))
+    return found
+
+
+def _state_bytes(setting: Setting) -> float:
+    """States are read and written whole in each step."""
+    return sum(
+        2 * layers * store.bits / 8
+        for group, layers in _layers(setting)
+        for store in cache.stores(group, setting)
+        if store.kind == "state"
+    )
+
+
+def _layers(setting: Setting) -> list[tuple[LayerGroup, int]]:
+    """Every kind of layer with its number over all stages; draft layers for each token they draft."""
+    found = [(group, sum(stages)) for group, stages in cache.staged(setting)]
+    if cache.draft_group(setting) is not None:
+        group, layers = found.pop()
+        found.append((group, layers * max(1, setting.speculative_tokens)))
+    return found
+
+
+def _attention(setting: Setting, dims) -> list[Reach]:
+    """FLOP on one device that a token spends on each token it attends to: 2 for each element of a key and of a value,
+    in every query head."""
+    heads = setting.model.num_attention_heads or 0
+    found = []
+    for group, layers in _layers(setting):
+        if group.kind not in ATTENTION_KINDS and group.kind not in ("mla", "compressed"):
+            continue
+        limit = group.window or math.inf
+        if group.index_topk:
+            limit = group.index_topk * max(1, group.compress_ratio)
+        ratio = max(1, group.compress_ratio)
+        found.append(Reach(limit, 2 * layers * heads * dims(setting, group) / setting.plan.tp / ratio))
+    return found
+
+
+def _decode_dims(_setting: Setting, group: LayerGroup) -> int:
+    """Elements of key and value that a query head meets: of MLA the latent, once as a key and once as a value."""
+    if group.kind in ATTENTION_KINDS:
+        return group.head_dim + group.value_head_dim
+    return 2 * group.head_dim - ROPE_DIM
+
+
+def _prefill_dims(setting: Setting, group: LayerGroup) -> int:
+    """The same in a prefill, for which MLA unpacks its latents into keys and values of each head."""
+    unpacked = setting.model.shape.mla_head_dims if group.kind == "mla" and setting.model.shape else 0
+    return unpacked or _decode_dims(setting, group)
+
+
+def _merged(reaches: list[Reach]) -> tuple[Reach, ...]:
+    """Equal limits together."""
+    sums: dict[float, float] = {}
+    for reach in reaches:
+        sums[reach.limit] = sums.get(reach.limit, 0.0) + reach.per_token
+    return tuple(Reach(limit, per_token) for limit, per_token in sums.items())

@@ -1,0 +1,209 @@
+"""What a batch yields: tokens a second and the times a request takes, with as many in the system all the time.
+
+The closed form has no queue: whenever a request ends the next one is there, and is prefilled in the same steps in which
+the others decode. Little's law L = lambda W ties the three: `concurrency` = `requests_per_s` x `e2e_s`.
+
+Source: Little, A Proof for the Queuing Formula L = lambda W, 1961; chunked prefill after Agrawal et al., Sarathi, 2023.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kvplan import lengths
+from kvplan.cache import shared_blocks
+from kvplan.catalog import Setting
+from kvplan.roofline import StepTime, step_time, work
+from kvplan.roofline_facts import math_rate
+
+MOST_BATCH = 2**20
+"""No limit is searched beyond."""
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What a mean request asks: `prompt` tokens of which `computed` are not found in the pool and attend to `attended`
+    others each, `output` tokens, and `held` tokens in its cache, averaged over the steps in which it decodes."""
+
+    prompt: float
+    computed: float
+    attended: float
+    output: float
+    held: float
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A replica with `concurrency` requests in the system: `decoding` of them write a token in a mean step of `step_s`
+    seconds, in some of which prompts of others are computed. `tpot_s` is the time between tokens, `ttft_s` until the
+    first, `e2e_s` until the last."""
+
+    concurrency: float
+    decoding: float
+    step_s: float
+    ttft_s: float
+    tpot_s: float
+    e2e_s: float
+    requests_per_s: float
+    tokens_per_s: float
+
+
+@dataclass(frozen=True)
+class Engine:
+    """How a plan's replica runs: its step time, what requests ask of it, and the tokens a step may take."""
+
+    step: StepTime
+    demand: Demand
+    max_num_batched_tokens: int
+
+
+def engine(setting: Setting, block_size: int) -> Engine | None:
+    """How the plan runs; None where its step time is not known."""
+    asked = demand(setting, block_size)
+    step = step_time(setting, asked.attended)
+    return None if step is None else Engine(step, asked, setting.max_num_batched_tokens)
+
+
+def demand(setting: Setting, block_size: int) -> Demand:
+    """The mean request of the plan's workload, clipped to its context."""
+    found, context = setting.lengths, setting.plan.context
+    prompts, outputs = lengths.clipped(found, context)
+    prompt, output = float(found.shares @ prompts), float(found.shares @ outputs)
+    hit = hit_tokens(setting, block_size)
+    hits = prompts * (hit / prompt) if setting.plan.prefix_hit_rate is not None and prompt else _at_most(prompts, hit)
+    computed = float(found.shares @ (prompts - hits))
+    attended = float(found.shares @ (prompts**2 - hits**2)) / 2 / computed if computed else 0.0
+    # The first token comes out of the prefill, so that the steps which decode begin with the second.
+    steps = max(output - 1, 1e-9)
+    held = (lengths.resident_mean(found, context) * output - prompt - 1) / steps
+    return Demand(prompt, computed, attended, output, max(float(held), prompt + 1))
+
+
+def hit_tokens(setting: Setting, block_size: int) -> float:
+    """Tokens of a mean prompt that are found in the pool: by the plan's rate, else the whole blocks of its shared
+    prefix, where prefixes are cached."""
+    plan = setting.plan
+    if not plan.enable_prefix_caching:
+        return 0.0
+    if plan.prefix_hit_rate is not None:
+        return plan.prefix_hit_rate * lengths.mean_prompt(setting.lengths, plan.context)
+    return float(shared_blocks(plan.shared_prefix_tokens, plan.context, block_size) * block_size)
+
+
+def _at_most(prompts, hit: float):
+    """A prompt has at least one token of its own to compute."""
+    return (prompts - 1).clip(0, hit)
+
+
+def operate(engine: Engine, concurrency: float) -> Operation:
+    """The steady state with so many requests in the system, at least 1.
+
+    Each that ends is followed by another, whose prompt is computed in a step of the others; where their prompts fill
+    the steps, requests wait for their prefill and fewer decode.
+    """
+    asked, step = engine.demand, engine.step
+    others = (concurrency - 1) / concurrency
+    decode_steps = max(asked.output - 1, 1) / step.accepted
+    most = engine.max_num_batched_tokens / (1 + step.drafted + others * asked.computed / decode_steps)
+    decoding = min(concurrency, most)
+    begun = others * decoding / decode_steps
+    step_s = _mean_step_s(engine, decoding, begun)
+    tpot_s = step_s / step.accepted
+    ttft_s = first_token_s(engine, decoding * others) + (step_s / 2 if concurrency > 1 else 0.0)
+    decode_s = (asked.output - 1) * tpot_s
+    rate = min(concurrency / (ttft_s + decode_s), decoding / decode_s if decode_s else math.inf)
+    e2e_s = concurrency / rate
+    return Operation(concurrency, decoding, step_s, e2e_s - decode_s, tpot_s, e2e_s, rate, rate * asked.output)
+
+
+def _mean_step_s(engine: Engine, decoding: float, begun: float) -> float:
+    """The mean step where `begun` requests begin in each on average, at random: some steps have prompts, some none."""
+    step, held = engine.step, engine.demand.held
+    plain = _step_s(step, 0, decoding, held)
+    fed = begun * engine.demand.computed
+    if not fed:
+        return plain
+    room = engine.max_num_batched_tokens - decoding * (1 + step.drafted)
+    chunk = min(fed / -math.expm1(-begun), max(room, fed))
+    share = min(1.0, fed / chunk)
+    return plain + share * (_step_s(step, chunk, decoding, held) - plain)
+
+
+def first_token_s(engine: Engine, decoding: float = 0.0) -> float:
+    """Seconds to prefill a mean prompt beside so many decoding sequences, in as many steps as it takes."""
+    asked = engine.demand
+    room = max(1.0, engine.max_num_batched_tokens - decoding * (1 + engine.step.drafted))
+    whole, rest = divmod(max(asked.computed, 1.0), room)
+    full = whole * _step_s(engine.step, room, decoding, asked.held) if whole else 0.0
+    return full + (_step_s(engine.step, rest, decoding, asked.held) if rest else 0.0)
+
+
+def _step_s(step: StepTime, prefill: float, decoding: float, held: float) -> float:
+    return step.step_s(prefill, decoding, prefill + decoding * held)
+
+
+def largest_batch(engine: Engine, allows: Callable[[Operation], bool], most: int = MOST_BATCH) -> int:
+    """The largest batch, up to `most`, that meets a rule which no batch beyond meets again; 0 where not even one."""
+    if allows(operate(engine, most)):
+        return most
+    low, high = 0, most
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if allows(operate(engine, middle)) else (low, middle)
+    return low
+
+
+def at_rate(engine: Engine, requests_per_s: float, most: float) -> Operation | None:
+    """The steady state in which so many requests come and go a second, with at most `most` in the system; None where
+    they would have to wait longer and longer. Below one request at a time it is one, some of the time."""
+    if operate(engine, most).requests_per_s < requests_per_s:
+        return None
+    low, high = 1.0, float(most)
+    if operate(engine, low).requests_per_s >= requests_per_s:
+        return operate(engine, low)
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (low, middle) if operate(engine, middle).requests_per_s >= requests_per_s else (middle, high)
+    return operate(engine, high)
+
+
+def critical_batch(setting: Setting) -> float | None:
+    """Tokens of a step at which computing takes as long as reading the weights, both at peak and with all experts read:
+    peak x bytes of weights / (bandwidth x FLOP of a token without attention). None where no rate is known.
+
+    One number for a device and a width of weights in a dense model, `peak x bytes per weight / (2 x bandwidth)`: 295 on
+    an H100 SXM in bf16.
+    """
+    peak = math_rate(setting.gpu, setting.weight_dtype)
+    if peak is None:
+        return None
+    found = work(setting)
+    ratio = peak[0] / setting.gpu.bandwidth_bytes_per_s
+    return ratio * (found.weight_bytes + found.expert_bytes) / (found.body_flop + found.head_flop)
+
+
+def kv_equals_weights_batch(engine: Engine) -> float | None:
+    """The batch whose caches are as many bytes as the weights, all experts among them; None where no cache is read."""
+    work = engine.step.work
+    each = work.cache_read(engine.demand.held)
+    return (work.weight_bytes + work.expert_bytes) / each if each else None
+
+
+def little(*, concurrency: float | None = None, rate: float | None = None, time_s: float | None = None) -> float:
+    """The third of L = lambda W from the two given. Raises ValueError unless exactly two are, each above 0.
+
+    >>> little(rate=3.125, time_s=4.48)
+    14.0
+    """
+    given = {"concurrency": concurrency, "rate": rate, "time_s": time_s}
+    missing = [name for name, value in given.items() if value is None]
+    if len(missing) != 1:
+        raise ValueError(f"exactly two of concurrency, rate and time_s are needed, got {3 - len(missing)}")
+    for name, value in given.items():
+        if value is not None and not 0 < value < math.inf:
+            raise ValueError(f"{name}: must be above 0, got {value}")
+    if concurrency is None:
+        return rate * time_s
+    return concurrency / (time_s if rate is None else rate)
