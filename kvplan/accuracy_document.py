@@ -119,7 +119,7 @@ def document() -> str:
     sections = [
         "# Accuracy\n\nWritten by `python -m kvplan accuracy`; a test holds it to what the code computes.",
         opening(),
-        _table(summary_table()),
+        table(summary_table()),
         "Errors are shares of one device's memory: 1% of an H100 is 0.8 GiB. A start-up predicts a pool where its log "
         "states model, device, tp and utilization (or a version with a known default).",
         "## How the pool is estimated",
@@ -130,26 +130,26 @@ def document() -> str:
         "their two buffers. Tokens and sequences are the scheduler's limits. Graphs: "
         f"{startup_facts.GRAPH_BASE_GIB} GiB, {startup_facts.GRAPH_LAYER_GIB} GiB a layer at all "
         f"{startup_facts.ALL_GRAPHS} sizes, and {startup_facts.GRAPH_EXPERTS_GIB} GiB with experts.",
-        _table(constants_table()),
+        table(constants_table()),
         "SGLang: pool = (total − non-torch memory) × `mem_fraction_static` − weights; activations and graphs live in "
         "the rest.",
         "## What the public figures carry, and what they do not",
-        _table(support_table()),
+        table(support_table()),
         "## Pools: predicted from scratch, beside posted",
         f"The largest misses first. The band shown in the app, ± {percent(startup_facts.POOL_BAND)} of the device, "
         "holds nine in ten of them.",
-        _table(accuracy.pool_table()),
+        table(accuracy.pool_table()),
         "## Figures that should follow from the posted pool",
         f"Blocks and tokens by the rules of {ENGINE_VERSION}, at both ends of the pool's rounding; for engines before "
         "spring 2026 their older token line. Those that do not follow come first.",
-        _table(accuracy.figure_table()),
+        table(accuracy.figure_table()),
         "## Weights as loaded",
         "Start-ups whose weights differ by 1% or more from what is counted for their plan, per device: encoders that "
         "a count leaves out, padding of kernels, embeddings that one stage of a pipeline holds, draft models.",
-        _table(accuracy.weight_table()),
+        table(accuracy.weight_table()),
         "## Parameters: counted and published",
         "Where a published count is another than that of the text model, and why.",
-        _table(parameter_table()),
+        table(parameter_table()),
     ]
     return "\n\n".join(sections) + "\n"
 
@@ -165,7 +165,7 @@ def _summary_row(name: str, errors: Iterable[PoolError]) -> dict:
     }
 
 
-def _table(rows: list[dict]) -> str:
+def table(rows: list[dict]) -> str:
     """Rows as a Markdown table."""
     names = list(rows[0])
     lines = [names, ["---"] * len(names), *([_cell(row[name]) for name in names] for row in rows)]

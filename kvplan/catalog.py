@@ -29,7 +29,7 @@ from kvplan.engine_facts import (
 from kvplan.lengths import Lengths
 from kvplan.overrides import layer_total, loads_all, weight_bytes, with_groups, with_overrides
 from kvplan.plan import DEFAULTS, Plan, ReadyPlan
-from kvplan.roofline_facts import NODE_DEVICES, Efficiency, Factor, efficiency
+from kvplan.roofline_facts import NODE_DEVICES, TYPICAL_STEP_S, Efficiency, Factor, efficiency, math_rate
 from kvplan.specs import (
     ATTENTION_KINDS,
     GpuSpec,
@@ -209,6 +209,7 @@ def resolve(plan: Plan, model: ModelSpec | None = None) -> Setting:
 
     max_num_seqs = plan.max_num_seqs or min(scheduled_seqs, batched_tokens)
     at_startup = _at_startup(plan, spec, total_bytes, max_num_seqs, batched_tokens)
+    weights = weight_bytes(plan, base, spec)
     dtype = plan.weight_dtype or base.weight_dtype or base.dtype
 
     return Setting(
@@ -218,7 +219,7 @@ def resolve(plan: Plan, model: ModelSpec | None = None) -> Setting:
         workload=workload,
         lengths=_family(plan) if workload is None else _observed(workload.table, workload.samples),
         total_bytes=total_bytes,
-        weight_bytes=weight_bytes(plan, base, spec),
+        weight_bytes=weights,
         startup=at_startup,
         utilization=_given(plan.gpu_memory_utilization, startup.release(plan.engine_version).utilization),
         kv_dtype=kv_dtype,
@@ -239,7 +240,14 @@ def resolve(plan: Plan, model: ModelSpec | None = None) -> Setting:
         requests=_observed_requests(workload),
         arrival_rate=_given(plan.arrival_rate, workload and workload.arrival_rate),
         arrival_cv=_given(plan.arrival_cv, workload and workload.arrival_cv),
-        notes=(*base.notes, *notes, *override_notes, *workload_notes, *_notes(plan, base, gpu, workload, kv_dtype)),
+        notes=(
+            *base.notes,
+            *notes,
+            *override_notes,
+            *workload_notes,
+            *_notes(plan, base, gpu, kv_dtype),
+            *_step_notes(plan, gpu, workload, dtype, weights),
+        ),
         sources=_sources(plan, base, gpu, workload, dtype),
     )
 
@@ -383,7 +391,7 @@ def _observed_requests(workload: WorkloadSpec | None) -> int | None:
     return len(workload.samples) if workload.samples else sum(requests for requests, *_ in workload.table)
 
 
-def _notes(plan: Plan, base: ModelSpec, gpu: GpuSpec, workload: WorkloadSpec | None, kv_dtype: str) -> Iterable[str]:
+def _notes(plan: Plan, base: ModelSpec, gpu: GpuSpec, kv_dtype: str) -> Iterable[str]:
     if plan.context > base.max_position_embeddings:
         yield (
             f"context: {plan.context:,} tokens is above the length {base.name} was trained for, "
@@ -401,19 +409,6 @@ def _notes(plan: Plan, base: ModelSpec, gpu: GpuSpec, workload: WorkloadSpec | N
         yield f"spec_tokens: 0 with {plan.spec_method}; the engine needs at least 1"
     if plan.spec_method is None and plan.spec_tokens:
         yield "spec_method: not given, so spec_tokens are only room for each sequence and change no layout"
-    if plan.spec_method is not None and plan.spec_tokens and plan.acceptance_rate is None:
-        yield "acceptance_rate: not given, so that drafted tokens cost time and none is accepted"
-    if plan.acceptance_rate is not None and not (plan.spec_method and plan.spec_tokens):
-        yield "acceptance_rate: ignored, nothing is drafted"
-    if plan.prefix_hit_rate is not None and not plan.enable_prefix_caching:
-        yield "prefix_hit_rate: ignored, as the plan does not cache prefixes"
-    if workload is not None and workload.prefix_hit_rate and plan.prefix_hit_rate is None:
-        yield (
-            f"prefix_hit_rate: not set, so every prompt is computed whole; a pool that forgets nothing would find "
-            f"{percent(workload.prefix_hit_rate)} of the prompts of {workload.name}"
-        )
-    if plan.tp > NODE_DEVICES:
-        yield f"tp: more than {NODE_DEVICES} devices talk over the network; their all-reduces are a rough estimate"
     if plan.block_size is not None and plan.block_size % BLOCK_SIZE_MULTIPLE:
         yield (
             f"block_size: {plan.block_size} is no multiple of {BLOCK_SIZE_MULTIPLE}; "
@@ -430,6 +425,28 @@ def _notes(plan: Plan, base: ModelSpec, gpu: GpuSpec, workload: WorkloadSpec | N
         for name in ("prompt_mean", "output_mean", "output_dist"):
             if getattr(plan, name) != getattr(DEFAULTS, name):
                 yield f"{name}: ignored, the lengths are those of the workload"
+
+
+def _step_notes(
+    plan: Plan, gpu: GpuSpec, workload: WorkloadSpec | None, weight_dtype: str, weights: int
+) -> Iterable[str]:
+    """What is unusual about the time of a step."""
+    if plan.step_s is None and not (weights and math_rate(gpu, weight_dtype)):
+        missing = f"{gpu.name} states no FLOP/s" if weights else "there are no weights to read"
+        yield f"step_s: cannot be estimated, as {missing}; {TYPICAL_STEP_S:.3f} s stands in"
+    if plan.spec_method is not None and plan.spec_tokens and plan.acceptance_rate is None:
+        yield "acceptance_rate: not given, so that drafted tokens cost time and none is accepted"
+    if plan.acceptance_rate is not None and not (plan.spec_method and plan.spec_tokens):
+        yield "acceptance_rate: ignored, nothing is drafted"
+    if plan.prefix_hit_rate is not None and not plan.enable_prefix_caching:
+        yield "prefix_hit_rate: ignored, as the plan does not cache prefixes"
+    if workload is not None and workload.prefix_hit_rate and plan.prefix_hit_rate is None:
+        yield (
+            f"prefix_hit_rate: not set, so every prompt is computed whole; a pool that forgets nothing would find "
+            f"{percent(workload.prefix_hit_rate)} of the prompts of {workload.name}"
+        )
+    if plan.tp > NODE_DEVICES:
+        yield f"tp: more than {NODE_DEVICES} devices talk over the network; their all-reduces are a rough estimate"
 
 
 def _memory_notes(plan: Plan, base: ModelSpec, gpu: GpuSpec) -> Iterable[str]:

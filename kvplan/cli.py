@@ -113,7 +113,8 @@ def _parser() -> argparse.ArgumentParser:
     log.add_argument("--json", action="store_true", help="print JSON with stable keys")
     log.set_defaults(run=_log)
 
-    accuracy = commands.add_parser("accuracy", help="predicted beside posted, for every public start-up (Markdown)")
+    accuracy = commands.add_parser("accuracy", help="predicted beside published, for every public figure (Markdown)")
+    accuracy.add_argument("--rates", action="store_true", help="of step times and throughput instead of start-ups")
     accuracy.set_defaults(run=_accuracy)
     return parser
 
@@ -283,9 +284,10 @@ def _log_as_text(found: Comparison) -> str:
 
 
 def _accuracy(options: argparse.Namespace) -> None:
-    from kvplan.accuracy_document import document
+    from kvplan import accuracy_document, rate_document
 
-    print(document(), end="")
+    document = rate_document if options.rates else accuracy_document
+    print(document.document(), end="")
 
 
 def _plan(options: argparse.Namespace, trace: Trace | None = None) -> Plan:

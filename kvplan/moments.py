@@ -37,17 +37,19 @@ class Moment:
 
 
 def moments(setting: Setting, run: Simulation, prompts: np.ndarray) -> dict[str, Moment]:
-    """Moments of a run of requests with these prompts, by their names: the step in which one first has to wait, and the
-    last before the pool runs out or, if it never does, the fullest of those that are kept."""
-    steps, found = run.timeline.steps, {}
+    """Moments of a run of requests with these prompts, by their names: the step in which one first has to wait for
+    another to end, and the last before the pool runs out or, if it never does, the fullest of those that are kept.
+    Steps in which prompts are computed and nobody writes yet are none."""
+    writes = run.timeline.tokens > 0
+    steps, found = run.timeline.steps[writes], {}
     last = run.preempted_at[0] - 1 if run.preempted_at.size else run.steps
-    waits = np.flatnonzero((run.timeline.waiting > 0) & (steps <= last))
+    waits = np.flatnonzero(run.timeline.blocked[writes] & (steps <= last))
     if waits.size:
         found[FILLS] = int(steps[waits[0]])
     if run.preempted_at.size:
         found = {name: step for name, step in found.items() if step < last} | {RUNS_OUT: int(last)}
     elif steps.size:
-        found[PEAK] = int(steps[run.timeline.blocks.argmax()])
+        found[PEAK] = int(steps[run.timeline.blocks[writes].argmax()])
     return {name: _moment(setting, run, prompts, step) for name, step in found.items()}
 
 
@@ -76,15 +78,16 @@ def holders(report: Report, moment: Moment) -> list[dict]:
 
 
 def _moment(setting: Setting, run: Simulation, prompts: np.ndarray, step: int) -> Moment:
-    """The requests that run in a step before which none was preempted: each has a token for each step since its
-    first."""
+    """The requests that write in a step before which none was preempted: each has a token for each step since its
+    first. One whose prompt is still being computed has the blocks of all of it."""
     running = (run.first_steps <= step) & (step <= run.completed_steps)
     own = prompts[run.places[running]]
     tokens = own + step - run.first_steps[running] + 1
     shape = layout(setting)
     blocks = blocks_by_tokens(setting, shape)
-    again, prefix = _shared(setting, shape, own)
-    used = int(blocks(tokens).sum()) - again * prefix.unit_blocks
+    begun = prompts[run.places[(run.admitted_steps <= step) & (step < run.first_steps)]]
+    again, prefix = _shared(setting, shape, np.append(own, begun))
+    used = int(blocks(tokens).sum() + blocks(begun + 1).sum()) - again * prefix.unit_blocks
     free = run.num_blocks - used
     return Moment(
         step=step,

@@ -23,7 +23,7 @@ REQUESTS_PER_RUNNING = 15
 FEWEST, MOST_AT_ONCE = 500, 12_000
 """Requests of a run that a page waits for: enough for a steady state, and done in some 0.1 s."""
 TIMES = ("ttft_s", "tpot_s", "e2e_s")
-PER_REQUEST = (*TIMES, "places", "first_steps", "completed_steps", "preempted_places")
+PER_REQUEST = (*TIMES, "places", "admitted_steps", "first_steps", "completed_steps", "preempted_places")
 
 
 @dataclass(frozen=True, eq=False)

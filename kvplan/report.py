@@ -11,12 +11,11 @@ from kvplan import batching, breakdown, cache, ceiling, engine, fleet, memory, p
 from kvplan.catalog import Setting, concrete, resolve
 from kvplan.lengths import clipped_share, totals
 from kvplan.plan import Plan
+from kvplan.roofline_facts import TYPICAL_STEP_S
 from kvplan.specs import ModelSpec, Source, cache_problem
 
 SCHEMA = "kvplan.report/1"
 LARGEST_AUTOMATIC_BATCH = 512
-TYPICAL_STEP_S = 0.020
-"""Seconds of a decode step where nothing else is known: a round number of the literature."""
 
 
 @dataclass(frozen=True)
@@ -183,8 +182,7 @@ class Report:
 
     @property
     def step_s(self) -> float:
-        """Seconds of a decode step: the plan's, else the estimate at its batch, else a round number where there is none
-        (no sequence fits, or the weights are not known)."""
+        """Seconds of a decode step: the plan's, else the estimate at its batch, else a round number."""
         return self.plan.step_s or self.throughput.decode_step_s or TYPICAL_STEP_S
 
     def to_dict(self) -> dict:

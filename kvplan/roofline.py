@@ -224,7 +224,7 @@ def work(setting: Setting) -> Work:
     follow each other, so that a token meets all of them."""
     model, tp = setting.model, setting.plan.tp
     shape = model.shape
-    total = model.parameters or setting.weight_bytes // 2
+    total = model.parameters or max(1, setting.weight_bytes // 2)
     inputs, experts = model.input_embedding_parameters or 0, model.expert_parameters or 0
     head = min(shape.vocab_size * shape.hidden_size, total - inputs - experts) if shape else 0
     share = _expert_share(setting)

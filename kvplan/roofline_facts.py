@@ -27,7 +27,7 @@ class Factor:
     source: str
 
 
-BANDWIDTH = Factor(0.70, 0.62, 0.76, "rows 1, 4 and 5: gpt-fast on A100, bf16, tp 1 to 8 (7 points within 9 %)")
+BANDWIDTH = Factor(0.70, 0.62, 0.76, "rows 1, 4, 5: gpt-fast on A100, bf16, tp 1 to 8; spread of rows 7 and 8")
 """Share of the peak bandwidth that reading the cache, and weights of 16 bits or fp8, reaches."""
 NARROW_BANDWIDTH = {
     "int8": Factor(0.58, 0.51, 0.65, "rows 2 and 6: gpt-fast on A100, weights unpacked by the kernel"),
@@ -37,9 +37,9 @@ NARROW_BANDWIDTH = {
 }
 """The same for reading weights that a kernel unpacks: what it saves in bytes it loses in part in work."""
 
-COMPUTE_16 = Factor(0.67, 0.46, 0.67, "row 12: TensorRT-LLM 0.6 on A100, fp16 prefill of 2,048 tokens")
-COMPUTE_8 = Factor(0.39, 0.33, 0.39, "row 14: TensorRT-LLM 0.6 on H100, fp8 prefill of 2,048 tokens")
-COMPUTE_8_ADA = Factor(0.52, 0.52, 0.52, "row 16: TensorRT-LLM 0.6 on L40S, fp8 prefill of 2,048 tokens")
+COMPUTE_16 = Factor(0.67, 0.46, 0.67, "row 12: TensorRT-LLM 0.6 on A100, fp16, 2,048 tokens; spread to row 17")
+COMPUTE_8 = Factor(0.39, 0.33, 0.39, "row 14: TensorRT-LLM 0.6 on H100, fp8, 2,048 tokens; spread to row 15")
+COMPUTE_8_ADA = Factor(0.52, 0.52, 0.52, "row 16: TensorRT-LLM 0.6 on L40S, fp8, 2,048 tokens; the only one")
 COMPUTE_4 = Factor(0.39, 0.33, 0.39, "row 14, fp8 on H100; no prefill in 4 bits was found")
 
 LINK = Factor(0.70, 0.58, 0.86, "all-reduce profiles of microsoft/vidur, A100 and H100 DGX, tp 2 to 8, large messages")
@@ -62,6 +62,9 @@ STAGE_S = 10e-6
 OVERHEAD_S = Factor(0.0, 0.0, 1e-3, "rows 1, 4 and 5 leave nothing over with CUDA graphs")
 EAGER_OVERHEAD_S = Factor(10e-3, 5e-3, 20e-3, "kernel launches of a step without CUDA graphs, reported range")
 """Seconds of a step in which the device waits for the host."""
+
+TYPICAL_STEP_S = 0.020
+"""Seconds of a step where none can be estimated: a round number of the literature."""
 
 
 @dataclass(frozen=True)

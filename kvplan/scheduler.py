@@ -84,14 +84,17 @@ class Server:
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """What a run leaves: for each request, in the order of the traffic, the step and the time of its first token and of
-    its last (0 where it did not get there), (step, request) of each preemption, and counts.
+    """What a run leaves: for each request, in the order of the traffic, the step that first admits it, and the step and
+    the time of its first token and of its last (0 where it did not get there), (step, request) of each preemption, and
+    counts.
 
-    `samples` are rows of (step, its begin, its end, running, preempted, requests that ever ran, blocks, tokens). The
-    sums over all steps are of requests running, blocks booked, and tokens held by the requests that write;
-    `before_drain` are the steps before the one that first admits the last request (or the first step), and their sums.
+    `samples` are rows of (step, its begin, its end, running, preempted, requests that ever ran, blocks, tokens,
+    whether one waits for blocks or for a slot). The sums over all steps are of requests running, blocks booked, and
+    tokens held by the requests that write; `before_drain` are the steps before the one that first admits the last
+    request (or the first step), and their sums.
     """
 
+    admitted_steps: np.ndarray
     first_steps: np.ndarray
     last_steps: np.ndarray
     first_s: np.ndarray
@@ -127,7 +130,7 @@ def serve(traffic: Traffic, load: Load, server: Server, progress: Progress | Non
     # been preempted, and how it grows.
     generated, origin = _integers(np.zeros(total)), _integers(np.zeros(total))
     pattern: list[Pattern] = [()] * total
-    first_steps, last_steps = _integers(np.zeros(total)), _integers(np.zeros(total))
+    admitted_steps, first_steps, last_steps = (_integers(np.zeros(total)) for _ in range(3))
     first_s, last_s = array("d", bytes(8 * total)), array("d", bytes(8 * total))
 
     running: dict[int, int] = {}  # request -> the step after which it ends or grows otherwise; the youngest last
@@ -209,7 +212,7 @@ def serve(traffic: Traffic, load: Load, server: Server, progress: Progress | Non
 
     def sample() -> None:
         nonlocal sample_every, sample_at
-        samples.append((step, began, now, len(running), len(preempted), upcoming, used, tokens))
+        samples.append((step, began, now, len(running), len(preempted), upcoming, used, tokens, blocked))
         if len(samples) == MOST_SAMPLES:
             sample_every *= 2
             del samples[::2]
@@ -310,6 +313,7 @@ def serve(traffic: Traffic, load: Load, server: Server, progress: Progress | Non
                 used += need
                 free -= 1
                 running[request] = 0
+                admitted_steps[request] = admitted_steps[request] or step
                 if preempted or cache is not None:
                     compute = take_up(request)
                 else:
@@ -421,12 +425,13 @@ def serve(traffic: Traffic, load: Load, server: Server, progress: Progress | Non
     if done == total and progress is not None:
         progress(done, total)
     return Record(
+        admitted_steps=np.array(admitted_steps),
         first_steps=np.array(first_steps),
         last_steps=np.array(last_steps),
         first_s=np.array(first_s),
         last_s=np.array(last_s),
         preemptions=preemptions,
-        samples=np.array(samples, dtype=float).reshape(-1, 8),
+        samples=np.array(samples, dtype=float).reshape(-1, 9),
         steps=step,
         done=done,
         running_sum=running_sum,

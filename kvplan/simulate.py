@@ -21,6 +21,7 @@ from kvplan.memory import budget
 from kvplan.plan import Plan
 from kvplan.prefix_cache import of_hashes, of_prefix
 from kvplan.roofline import step_time as estimated_step_time
+from kvplan.roofline_facts import TYPICAL_STEP_S
 from kvplan.scheduler import Load, Progress, Record, Server, StepTime, serve
 from kvplan.specs import ModelSpec, cache_problem, require_one_of, shown
 from kvplan.traffic import Traffic, traffic
@@ -34,7 +35,8 @@ PREEMPTIONS = ("recompute", "swap")
 class Timeline:
     """The run at a few thousand of its steps, arrays of one entry each: the step, the seconds since the first arrival
     at its end, requests running and waiting in it, blocks booked and tokens held. `waiting` are those that had come
-    when the step began, and those that were preempted."""
+    when the step began, and those that were preempted; `blocked`
+    whether one of them waits for blocks or for a slot, and not only for its turn to be prefilled."""
 
     steps: np.ndarray
     seconds: np.ndarray
@@ -42,6 +44,7 @@ class Timeline:
     waiting: np.ndarray
     blocks: np.ndarray
     tokens: np.ndarray
+    blocked: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +67,8 @@ class Simulation:
     Time, from the first arrival to the last completion: `makespan_s`; `mean_in_system` L is the integral of requests in
     the system over it, `rate` λ the completions a second, `mean_time_in_system` W their mean time, each measured for
     itself. `ttft_s`, `tpot_s` (NaN for a single token) and `e2e_s` have one entry a completed request, in the order of
-    the requests given; so have `places` (their places among these), `first_steps` and `completed_steps`.
+    the requests given; so have `places` (their places among these), `admitted_steps`, `first_steps` and
+    `completed_steps`.
 
     `preempted_at` are the steps of the preemptions and `preempted_places` whose they were.
     """
@@ -103,6 +107,7 @@ class Simulation:
     tpot_s: np.ndarray
     e2e_s: np.ndarray
     places: np.ndarray
+    admitted_steps: np.ndarray
     first_steps: np.ndarray
     completed_steps: np.ndarray
     preempted_at: np.ndarray
@@ -274,6 +279,7 @@ def _result(
         tpot_s=tpot,
         e2e_s=ends - arrivals,
         places=found.places[done],
+        admitted_steps=run.admitted_steps[done],
         first_steps=run.first_steps[done],
         completed_steps=run.last_steps[done],
         preempted_at=preempted[:, 0],
@@ -293,24 +299,23 @@ def _mean_in_system(arrivals: np.ndarray, ends: np.ndarray, makespan: float) -> 
 
 
 def _timeline(run: Record, found: Traffic, begin: float) -> Timeline:
-    steps, begins, ends, running, preempted, ever, blocks, tokens = run.samples.T
+    steps, begins, ends, running, preempted, ever, blocks, tokens, blocked = run.samples.T
     waiting = np.searchsorted(found.arrivals_s, begins, side="right") - ever + preempted
     whole = (values.astype(np.int64) for values in (running, waiting, blocks, tokens))
-    return Timeline(steps.astype(np.int64), ends - begin, *whole)
+    return Timeline(steps.astype(np.int64), ends - begin, *whole, blocked.astype(bool))
 
 
 def _step_time(setting: Setting, found: Traffic) -> StepTime:
-    """The plan's own: what it gives, else the estimate for the prompts that come. Hits that the pool does not count for
-    itself, as the plan only gives their rate, shorten the prefill."""
+    """The plan's own: what it gives, else the estimate for the prompts that come, else a round number, of which the
+    setting's notes speak. Hits that the pool does not count for itself, as the plan only gives their rate, shorten the
+    prefill."""
     plan = setting.plan
     if plan.step_s is not None:
         return plan.step_s
     prompts = found.prompts.astype(float)
     estimate = estimated_step_time(setting, attended=float(prompts @ prompts) / 2 / max(1.0, prompts.sum()))
     if estimate is None:
-        raise ValueError(
-            f"step_s: not given, and it cannot be estimated for {setting.model.name} on {setting.gpu.name}"
-        )
+        return TYPICAL_STEP_S
     counted = _is_hashed(plan, found) or plan.shared_prefix_tokens or not plan.enable_prefix_caching
     return estimate if counted else replace(estimate, computed_share=1 - (plan.prefix_hit_rate or 0.0))
 

@@ -162,6 +162,17 @@ def mean(number: float) -> str:
     return f"{number:,.0f}"
 
 
+def duration(seconds: float) -> str:
+    """Seconds as a reader takes them: milliseconds below one, whole ones from ten of them on.
+
+    >>> duration(0.0093), duration(0.0214), duration(0.9996), duration(4.49), duration(125)
+    ('9.3 ms', '21 ms', '1,000 ms', '4.5 s', '125 s')
+    """
+    if seconds < 1:
+        return f"{1000 * seconds:,.{0 if seconds >= 0.01 else 1}f} ms"
+    return f"{seconds:,.{1 if seconds < 100 else 0}f} s"
+
+
 def short_tokens(tokens: int) -> str:
     """A length as an axis writes it.
 

@@ -17,7 +17,7 @@ from kvplan.moments import Moment
 from kvplan.plan import MAX_PARALLEL
 from kvplan.pool import Runs
 from kvplan.report import Report
-from kvplan.units import binary, count, gib, gib_or_less, mean, percent
+from kvplan.units import binary, count, duration, gib, gib_or_less, mean, percent
 
 if TYPE_CHECKING:
     from kvplan.log_comparison import Comparison
@@ -161,7 +161,7 @@ def backlog(found: Backlog) -> str:
     shown = f", of which {MOST_SLOTS} are shown" if found.slots > MOST_SLOTS else ""
     return (
         f"{count(found.lengths.size)} requests on {slots}{shown}, the same order in both. At "
-        f"{1000 * found.step_s:g} ms a step: {runs[0]} against {runs[1]}, {found.gain:.2f} times. The backlog drains; "
+        f"{duration(found.step_s)} a step: {runs[0]} against {runs[1]}, {found.gain:.2f} times. The backlog drains; "
         "while requests keep coming, continuous batching tends to 100%"
     )
 

@@ -11,7 +11,7 @@ from kvplan.backlog import MOST_REQUESTS, backlog, steps_shown
 from kvplan.figures import slots_figure
 from kvplan.palette import DARK, LIGHT
 
-SEEDED = evaluate(Plan(workload="seeded-200", batch=16))
+SEEDED = evaluate(Plan(workload="seeded-200", batch=16, step_s=0.02))
 
 
 def test_the_seeded_example_to_the_digit():

@@ -758,9 +758,10 @@ def test_nothing_is_left_open_but_what_means_that_there_is_none(plan):
     setting = resolve(plan)
     open_fields = {name for name, value in concrete.items() if value is None}
     assert concrete.keys() == Plan.model_fields.keys()
-    later = {"block_size", "batch"}
+    later = {"block_size", "batch", "step_s"}
     none = {"kv_cache_memory_bytes", "tenant_quota_fraction", "max_tokens", "groups", "spec", "table", "spec_method"}
     none |= {"engine_version", "mem_fraction_static", "arrival_rate", "arrival_cv"}
+    none |= {"prefix_hit_rate", "acceptance_rate", "price_date"}
     together = set() if plan.workspace_gib is None else {"non_torch_gib", "cuda_graph_gib"}
     of_full_layers = set() if has_full_layers(setting.model) else {"layers", "kv_heads", "head_dim"}
     assert open_fields <= later | none | {"mamba_ssm_cache_dtype"} | of_full_layers | together

@@ -142,7 +142,7 @@ def test_any_plan_gives_a_run_or_one_line(plan):
 
 def test_a_trace_runs_as_it_came(csv_file):
     """The last of three requests comes after 3 s and takes 40 steps of 20 ms."""
-    found = simulated("--trace", csv_file)
+    found = simulated("--trace", csv_file, "--set", "step_s=0.02")
     assert found["requests"] == 3
     for policy in ("reserve", "on_demand"):
         run = found[policy]
@@ -154,7 +154,7 @@ def test_a_trace_runs_as_it_came(csv_file):
 
 
 def test_a_trace_may_come_all_at_once_or_at_its_mean_rate(csv_file):
-    once = simulated("--trace", csv_file, "--arrivals", "once")
+    once = simulated("--trace", csv_file, "--arrivals", "once", "--set", "step_s=0.02")
     assert once["on_demand"]["peak_running"] == 3
     assert once["on_demand"]["makespan_s"] == pytest.approx(0.8)
     text = called("simulate", "--trace", csv_file, "--arrivals", "once").stdout

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kvplan import decode_link, evaluate
-from kvplan.accuracy_document import document
+from kvplan import accuracy_document, decode_link, evaluate, rate_document
 
 ROOT = Path(__file__).parents[1]
 WHY = (ROOT / "docs" / "why-the-engine-says-something-else.md").read_text(encoding="utf-8")
@@ -27,8 +26,9 @@ def figure(report: dict, path: str):
     return report
 
 
-def test_the_accuracy_document_is_what_the_code_computes():
-    assert (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8") == document()
+@pytest.mark.parametrize(("name", "written"), [("accuracy", accuracy_document), ("throughput", rate_document)])
+def test_a_document_is_what_the_code_computes(name, written):
+    assert (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") == written.document()
 
 
 def test_twenty_differences_are_explained_and_each_has_plans_that_show_it():

@@ -22,7 +22,7 @@ ENDINGS = ("-instruct", "-it", "-chat", "-base", "-hf")
 WITHOUT_HF_ID = {"OPT 175B": "opt-175b", "GPT-3 175B (paper)": "gpt-3", "PaLM 540B (paper, MQA)": "palm-540b"}
 CONFIG_SOURCED = {"groups", "num_attention_heads", "max_position_embeddings", "shape"}
 """Numbers of a preset that come from its config, so that they are recalled where the config is."""
-COUNTED = {"parameters", "weight_bytes"}
+COUNTED = {"parameters", "weight_bytes", "expert_parameters", "input_embedding_parameters"}
 """Numbers that may be recalled with it: they are counted from such a config."""
 
 OTHER_NAMES = {

@@ -228,7 +228,7 @@ def test_charts_draw_the_plan_and_what_is_chosen_to_compare():
 
 
 def test_the_batching_page_shows_the_seeded_example_to_the_digit():
-    app = opened({"workload": "seeded-200", "batch": "16"}, "batching")
+    app = opened({"workload": "seeded-200", "batch": "16", "step_s": "0.02"}, "batching")
     words = [element.value for element in (*app.markdown, *app.caption)]
     assert {"**Static: 5,797 steps, 14.3% used**", "**Continuous: 1,148 steps, 72.3% used**"} <= set(words)
     assert any("115.9 s and 1.7 requests/s against 23.0 s and 8.7 requests/s, 5.05 times" in text for text in words)

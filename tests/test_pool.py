@@ -35,8 +35,8 @@ each_kind = pytest.mark.parametrize("plan", KINDS.values(), ids=KINDS)
 
 
 def small(blocks=600, **fields):
-    """The default model with a pool of so many blocks."""
-    return Plan(kv_cache_memory_bytes=blocks * BLOCK, **{"context": 4096} | fields)
+    """The default model with a pool of so many blocks, and steps that take every prompt whole."""
+    return Plan(kv_cache_memory_bytes=blocks * BLOCK, **{"context": 4096, "step_s": 0.02} | fields)
 
 
 def tight(times, plan):
@@ -260,7 +260,7 @@ def test_of_a_run_that_is_too_long_for_every_step_to_be_kept_the_first_ones_coun
 
 def test_on_demand_is_not_said_to_run_fewer_where_it_runs_all_of_them():
     """300 requests: on demand all run at once and none waits, by reservation some 250 do and the others wait."""
-    runs = runs_of(Plan(), 300)
+    runs = runs_of(Plan(step_s=0.02), 300)
     assert runs.on_demand.outcome.peak_running == 300 > runs.reserve.outcome.peak_running
     assert runs.on_demand.outcome.running_before_drain >= runs.reserve.outcome.running_before_drain
 
@@ -405,7 +405,7 @@ def steps_left_by_hand(setting, moment, most):
 
 
 TIGHT = {
-    name: tight(2.5, plan.model_copy(update={"context": 2048, "max_num_batched_tokens": 512}))
+    name: tight(2.5, plan.model_copy(update={"context": 2048, "max_num_batched_tokens": 512, "step_s": 0.02}))
     for name, plan in KINDS.items()
 }
 TIGHT |= {f"prefix of {prefix}": small(shared_prefix_tokens=prefix) for prefix in (15, 100, 1000)}
@@ -434,8 +434,24 @@ def test_a_moment_is_that_of_a_run_of_the_same_requests(plan, data):
             assert run.preemptions == 0
             assert moment.used_blocks == run.peak_blocks
         if name == moments.FILLS:
-            waits = run.timeline.waiting > 0
-            assert moment.step == run.timeline.steps[waits][0]
+            assert moment.step == run.timeline.steps[run.timeline.blocked][0]
+
+
+def test_a_moment_counts_the_blocks_of_a_prompt_that_is_still_computed_in_parts():
+    """Prompts of 4,000 in steps of 1,000 tokens: the first writes from step 4 on, when the second begins; 4,001 tokens
+    take 251 blocks of 16."""
+    runs = runs_of(small(600, max_num_batched_tokens=1000, step_s=None), [(0, 4000, 3)] * 2)
+    moment, timeline = runs.moments[moments.PEAK], runs.on_demand.outcome.timeline
+    (place,) = np.flatnonzero(timeline.steps == moment.step)
+    assert (moment.tokens.size, timeline.running[place]) == (1, 2)
+    assert moment.used_blocks == timeline.blocks[place] == 2 * 251
+
+
+def test_waiting_for_ones_turn_to_be_prefilled_does_not_fill_a_pool():
+    """40 prompts of 1,000 tokens, all at once, and a step takes 8,192: they wait, but the pool has room for all."""
+    runs = runs_of(Plan(), [(0, 1000, 10)] * 40)
+    assert runs.on_demand.outcome.timeline.waiting[0] > 0
+    assert list(runs.moments) == [moments.PEAK]
 
 
 @given(st.lists(st.integers(1, 3000), min_size=1, max_size=8), st.integers(0, 500), st.sampled_from([0, 1000]))
@@ -473,7 +489,7 @@ def test_a_trace_that_names_its_prefixes_books_them_once_and_has_no_moments(pref
 
 def test_32_sequences_of_128_kib_a_token_add_4_mib_a_step_and_in_1000_steps_4_gb():
     """The figures of the literature: 32 x 128 KiB = 4 MiB a step, 3.9 GiB in 1,000 steps."""
-    plan = Plan(max_num_seqs=32)
+    plan = Plan(max_num_seqs=32, step_s=0.02)
     requests = [(0, 1000, 1500)] * 40
     report, runs = evaluate(plan), runs_of(plan, requests)
     assert report.cache.bytes_per_token == 128 * KIB

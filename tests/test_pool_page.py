@@ -330,7 +330,8 @@ def test_a_longer_run_ends_with_its_figures():
 
 
 def test_a_longer_run_comes_at_the_rate_that_is_chosen():
-    app = opened({"workload": "auto", "arrival_rate": "500", "output_dist": "fixed", "output_mean": "20"}, "pool")
+    plan = {"workload": "auto", "arrival_rate": "500", "output_dist": "fixed", "output_mean": "20", "step_s": "0.02"}
+    app = opened(plan, "pool")
     control(app, "pool_arrivals").set_value(AT_RATE).run()
     control(app, "long_run").set_value("100,000").run()
     reserve, on_demand = figure_of(long_table(finished(app)), "λ, requests completed/s")

@@ -67,6 +67,22 @@ KEYS = {
         "min_tp_weights",
     ],
     "batching": ["batch", "static_utilisation", "exponential_utilisation", "continuous_utilisation", "gain"],
+    "throughput": [
+        "batch",
+        "decode_step_s",
+        "prefill_s",
+        "tokens_per_s",
+        "requests_per_s",
+        "ttft_s",
+        "tpot_s",
+        "e2e_s",
+        "critical_batch",
+        "kv_equals_weights_batch",
+        "binding",
+        "tpot_batch",
+        "ttft_batch",
+    ],
+    "fleet": ["replicas", "spare_replicas", "gpus", "usd_per_hour", "usd_per_million_tokens"],
     "paging": [
         "block_size",
         "mean_tokens",
@@ -87,6 +103,8 @@ ORDER = [
     "engine",
     "capacity",
     "batching",
+    "throughput",
+    "fleet",
     "paging",
     "breakdown",
     "remarks",
@@ -107,7 +125,17 @@ COST_KEYS = [
     "reason",
 ]
 GROUP_KEYS = ["kind", "layers", "block_tokens", "page_bytes", "blocks_per_request"]
-SOURCE_KEYS = ["layers and heads", "weight_bytes", "total_bytes", "activation_bytes", "workspace_bytes", "lengths"]
+SOURCE_KEYS = [
+    "layers and heads",
+    "weight_bytes",
+    "total_bytes",
+    "activation_bytes",
+    "workspace_bytes",
+    "bandwidth_efficiency",
+    "compute_efficiency",
+    "step_overhead_s",
+    "lengths",
+]
 JSON_TYPES = (dict, list, str, int, float, bool, type(None))
 
 

@@ -61,7 +61,8 @@ ORDER = (
     "blocks",
     "accuracy",
     "accuracy_document",
-    "roofline_accuracy",
+    "rate_accuracy",
+    "rate_document",
     "ledger",
     "log_text",
     "log_patterns",
@@ -70,6 +71,7 @@ ORDER = (
     "links",
     "verdict",
     "metrics",
+    "throughput_words",
     "curves",
     "palette",
     "labels",
@@ -193,6 +195,9 @@ def test_only_the_dashboard_imports_streamlit_and_pandas_and_only_it_and_figures
             "kvplan/figures.py": {"plotly"},
             "kvplan/pool_figures.py": {"plotly"},
             "kvplan/paging_figures.py": {"plotly"},
+            "kvplan/throughput_figures.py": {"plotly"},
+            "kvplan/levers_figures.py": {"plotly"},
+            "kvplan/fleet_figures.py": {"plotly"},
         }.get(source_id(path), set())
     assert imported_packages(path.read_text()) & drawing <= allowed
 

@@ -14,6 +14,7 @@ import pytest
 from kvplan import load_preset, presets
 from kvplan.batching import exponential_utilisation, static_utilisation
 from kvplan.lengths import clipped_share, from_samples, from_table, mean_prompt, resident_mean, to_table
+from kvplan.specs import TRAFFIC
 
 SHARED = Path(__file__).parents[2] / "shared"
 TRACES = {
@@ -89,7 +90,7 @@ def test_every_workload_names_its_licence_its_makers_and_its_sources(name):
     assert spec.licence.startswith(("CC-BY-4.0, https://", "Apache-2.0, https://", "MIT, https://", "none needed, "))
     assert spec.attribution or name == "seeded-200"
     assert ("Changed: " in spec.attribution) == (name in SUMMARISED)
-    given = [field for field in ("table", "samples", "arrival_rate", "arrival_cv") if getattr(spec, field) is not None]
+    given = [field for field in ("table", "samples", *TRAFFIC) if getattr(spec, field) is not None]
     assert set(spec.sources) == set(given)
     assert all(source.text for source in spec.sources.values())
     assert len(spec.short_name) <= 20
@@ -139,6 +140,9 @@ def test_rate_and_variation_of_arrivals_are_those_of_the_trace(raw, facts, name)
     assert spec.arrival_cv == pytest.approx(gaps.std(ddof=1) / gaps.mean(), rel=1e-6)
     assert spec.arrival_rate == pytest.approx(1 / found["interarrival"]["mean_s"], rel=1e-6)
     assert spec.arrival_cv == pytest.approx(found["interarrival"]["cv"], rel=1e-6)
+    assert spec.peak_to_mean == pytest.approx(found["per_minute"]["peak_to_mean"], abs=1e-4)
+    hits = found.get("prefix", {}).get("infinite_cache_block_hit_rate")
+    assert spec.prefix_hit_rate == (hits and pytest.approx(hits, abs=1e-4))
 
 
 @beside_traces

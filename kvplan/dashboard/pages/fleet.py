@@ -1,5 +1,141 @@
-"""Fleet."""
+"""Fleet: how many replicas meet the targets, what they cost, and what other splits of a replica would."""
 
-from kvplan.dashboard import frame
+import pandas as pd
+import streamlit as st
 
-frame.heading("Fleet")
+from kvplan import fleet_figures, fleet_search, fleet_tables, fleet_words, frontier, metrics, verdict
+from kvplan.dashboard import frame, jobs
+from kvplan.dashboard.text import escape
+from kvplan.fleet import NO_FLEET
+
+LATENCIES = {name: field for field, name in fleet_words.TIMES.items()}
+POLL_S = 0.4
+PANEL_HEIGHT, HEADING_HEIGHT = 360, 28
+
+
+def job_of(plan) -> jobs.Job:
+    """The search of this plan in the process beside the server; the former one is cancelled."""
+    former, job = st.session_state.get("fleet_job", (None, None))
+    if former == plan:
+        return job
+    if job is not None:
+        job.cancel()
+    job = jobs.start(fleet_search.search, plan, None)
+    st.session_state["fleet_job"] = (plan, job)
+    return job
+
+
+def outcome(job) -> tuple[fleet_search.Found | None, str | None]:
+    """What the search found, or why it could not; neither while it runs."""
+    if job is None or not job.is_over:
+        return None, None
+    try:
+        return job.result(), None
+    except ValueError as error:
+        return None, str(error)
+
+
+def show_search(report, job, found, problem) -> None:
+    """How far the search is, or its table, in the same place."""
+    if job is None:
+        st.caption("Nothing to simulate, as this plan runs no request. Open a split that does.")
+    elif not job.is_over:
+        st.progress(job.share_done, "Simulating" if job.share_done else "Waiting for the worker")
+        st.caption("Until then the numbers above are the closed form's.")
+    elif found is None and problem is None:
+        # It ended since the page was drawn: once more, with its numbers.
+        st.rerun()
+    elif problem is not None:
+        st.error(escape(problem))
+    else:
+        frame.plain_table(fleet_tables.search_rows(found))
+        for line in (fleet_words.why(report, found), fleet_words.searched(found), fleet_words.split_at_random()):
+            st.caption(escape(line) + ".")
+
+
+def draw_frontier(report, points, found) -> str:
+    """Cost against latency, and which latency was chosen."""
+    with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
+        frame.heading("Cost against latency", "other splits, by the closed form")
+        latency = LATENCIES[frame.choice("Latency", LATENCIES, "fleet_latency", "TPOT")]
+    if points:
+        figure = fleet_figures.frontier_figure(report, points, found, latency, frame.palette())
+        frame.chart(figure, fleet_words.frontier_conclusion(report, points), key="frontier")
+    else:
+        st.caption("The closed form has no fleet for any split of up to 16 GPUs.")
+    return latency
+
+
+def draw_search(report, job, found, problem) -> None:
+    """How the simulator came to its number."""
+    with st.container(horizontal=True, vertical_alignment="center", height=HEADING_HEIGHT, border=False):
+        frame.heading("Replicas tried in the simulator", "the worst run of each number")
+    with st.container(height=PANEL_HEIGHT, border=False, key="fleet_search"):
+        run_every = None if job is None or job.is_over else POLL_S
+        st.fragment(show_search, run_every=run_every)(report, job, found, problem)
+
+
+def draw_words(report, fleet) -> None:
+    """What the fleet is for, whether it is there, and whose its prices are, a line each."""
+    lines = [fleet_words.prices(report)]
+    if fleet.replicas is not None:
+        lines = [fleet_words.headroom(report, fleet), fleet_words.owned(report.plan, fleet), *lines]
+    for line in lines:
+        st.caption(escape(line) + ".")
+
+
+def draw_table(report, points, latency) -> None:
+    """The splits, row by row; a name opens its plan."""
+    rows = pd.DataFrame(fleet_tables.frontier_rows(report, points, latency))
+    with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
+        frame.heading("Splits of a replica", "a name opens its plan; the tinted row is this one")
+        frame.csv(rows, "kvplan-fleet.csv")
+    own = pd.Series([point is frontier.own(points, report.plan) for point in points])
+    rows["Split"] = [f"[{name}](<{link}>)" for name, link in zip(rows["Split"], rows["Link"], strict=True)]
+    decimals = {"USD an hour": 2, "USD a million": 3, "TTFT, s": 3, "TPOT, ms": 1}
+    frame.table(rows.drop(columns="Link"), decimals=decimals, plan_row=own)
+    st.caption(escape(fleet_words.closed_form_only()) + ".")
+
+
+def draw_fleet(report, runs) -> None:
+    """The answer, the picture and the tables of requests that come at a rate."""
+    points = frontier.frontier(report.plan)
+    job = job_of(report.plan) if runs else None
+    found, problem = outcome(job)
+    closed = frontier.own(points, report.plan)
+    if found is not None:
+        fleet, of = found.fleet, "simulated"
+    else:
+        fleet, of = closed.fleet if closed and closed.meets else NO_FLEET, "closed form"
+    if runs:
+        answer = fleet_words.verdict(report, points, found, simulating=problem is None)
+        frame.opening(report, answer, fleet_words.metrics(report, fleet, of))
+    else:
+        frame.opening(report, verdict.ceiling(report), metrics.ceiling(report))
+    left, right = st.columns(2, gap="medium")
+    with left, st.container(gap="xsmall"):
+        latency = draw_frontier(report, points, found)
+    with right, st.container(gap="xsmall"):
+        draw_search(report, job, found, problem)
+    draw_words(report, fleet)
+    if points:
+        draw_table(report, points, latency)
+
+
+def draw_page() -> None:
+    report = frame.current_report()
+    runs = report.engine.fits and report.capacity.batch_ceiling > 0
+    if frontier.has_rate(report):
+        draw_fleet(report, runs)
+    else:
+        if runs:
+            frame.opening(report, fleet_words.no_rate(report), fleet_words.replica_metrics(report))
+        else:
+            frame.opening(report, verdict.ceiling(report), metrics.ceiling(report))
+        with st.container(height=PANEL_HEIGHT, border=False):
+            frame.heading("Cost against latency")
+            st.caption(escape(fleet_words.rate_wanted()))
+    frame.footing(report)
+
+
+draw_page()

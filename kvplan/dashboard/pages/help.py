@@ -1,11 +1,11 @@
-"""Help: how near the numbers come to what engines print, and why an engine may say something else."""
+"""Help: how near the numbers come to what engines print and to what was measured, and why an engine may differ."""
 
 from pathlib import Path
 
 import pandas as pd
 import streamlit as st
 
-from kvplan import accuracy, accuracy_document
+from kvplan import accuracy, accuracy_document, rate_accuracy, rate_document
 from kvplan.dashboard import frame
 from kvplan.dashboard.text import escape_sentence
 from kvplan.version import VERSION
@@ -35,6 +35,13 @@ frame.plain_table(accuracy_document.constants_table())
 
 frame.heading("Parameters", "counted, where a published count is another")
 st.dataframe(pd.DataFrame(accuracy_document.parameter_table()), hide_index=True, key="parameters")
+
+st.header("Step times", anchor="step-times")
+st.markdown(escape_sentence(rate_document.opening()))
+frame.heading("Published points", "predicted with the default factors beside measured; decode, prefill, saturated")
+st.dataframe(pd.DataFrame(rate_accuracy.table()), hide_index=True, key="rates")
+frame.heading("Factors", "shares of the peaks and seconds, with their spread and where each was read")
+frame.plain_table(rate_document.factor_table())
 
 title, _, differences = DIFFERENCES.read_text(encoding="utf-8").partition("\n")
 frame.heading(title.lstrip("# "), "twenty differences that planners run into; each plan opens in a tab of its own")

@@ -1,5 +1,57 @@
-"""Levers."""
+"""Levers: one change at a time, and what each does to the ceiling and to the cost of a token."""
 
+import pandas as pd
+import streamlit as st
+
+from kvplan import lever_ideas, levers, levers_figures, levers_words
 from kvplan.dashboard import frame
+from kvplan.dashboard.text import escape
+from kvplan.links import encode_link
 
-frame.heading("Levers")
+
+def draw_charts(report, found) -> None:
+    """Both tornadoes: the ceiling and the cost."""
+    _, _, for_ceiling, for_cost = levers_words.metrics(report, found)
+    left, right = st.columns(2, gap="medium")
+    with left, st.container(gap="xsmall"):
+        frame.heading("What moves the ceiling", "sequences that run; in outline what memory would hold")
+        figure = levers_figures.ceiling_figure(found, frame.palette())
+        frame.chart(figure, f"{for_ceiling.label}: {for_ceiling.value}, {for_ceiling.whose}", key="levers_ceiling")
+    with right, st.container(gap="xsmall"):
+        frame.heading("What moves the cost", "of a million output tokens, at each plan's own ceiling")
+        if found.priced:
+            figure = levers_figures.cost_figure(found, frame.palette())
+            frame.chart(figure, f"{for_cost.label}: {for_cost.value}, {for_cost.whose}", key="levers_cost")
+    for line in (levers_words.about_cost(found), levers_words.about_price(report, found)):
+        if line:
+            st.caption(f"{escape(line)}.")
+
+
+def draw_table(found) -> None:
+    """Every lever that is offered; its name opens its plan."""
+    rows = pd.DataFrame(levers_words.table(found))
+    with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
+        frame.heading("Lever by lever", "a name opens its plan; the tinted row is this one")
+        frame.csv(rows, "kvplan-levers.csv")
+    links = {lever.name: encode_link(lever.plan, "./", full=False) for lever in found.offered}
+    own = ~rows["Lever"].isin(links)
+    rows["Lever"] = [f"[{escape(name)}](<{links[name]}>)" if name in links else name for name in rows["Lever"]]
+    decimals = {"USD/M tokens": levers_words.cost_decimals(found), "Step, ms": 1}
+    frame.table(rows, decimals={name: decimals[name] for name in decimals if name in rows}, plan_row=own)
+
+
+def draw_page() -> None:
+    report = frame.current_report()
+    found = frame.once("levers", report.plan, lambda: levers.levers(report))
+    frame.opening(report, levers_words.opening(report, found), levers_words.metrics(report, found))
+    if found.offered:
+        draw_charts(report, found)
+        draw_table(found)
+    meanings = "; ".join(f"**{word}**: {meaning}" for word, meaning in lever_ideas.QUALITIES.items())
+    frame.heading("What each lever changes", "one idea at a time; those that this plan does not have stand last")
+    frame.plain_table(levers_words.sources(found))
+    st.caption(f"kvplan does not model quality. {meanings}. Fewer KV heads save memory and bandwidth, not FLOPs.")
+    frame.footing(report)
+
+
+draw_page()

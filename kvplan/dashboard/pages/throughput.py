@@ -1,5 +1,93 @@
-"""Throughput."""
+"""Throughput: tokens a second and latency against batch, what limits them, the roofline, and Little's law."""
 
+import streamlit as st
+
+from kvplan import rates, throughput, throughput_figures, throughput_words
 from kvplan.dashboard import frame
+from kvplan.dashboard.text import escape
+from kvplan.units import count
 
-frame.heading("Throughput")
+PER = {"Replica": "replica", "GPU": "GPU", "User": "user"}
+UNKNOWNS = {"Concurrency": "concurrency", "Rate": "rate", "Time": "time_s"}
+LABELS = {"concurrency": "Requests in the system", "rate": "Requests a second", "time_s": "Seconds in the system"}
+
+
+def draw_rates(report, found) -> None:
+    """Throughput over latency, on one axis."""
+    with st.container(gap="xsmall"):
+        with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
+            frame.heading("Throughput against batch", "what meets every limit is tinted")
+            per = PER[frame.choice("Output tokens of", PER, "rates_per")]
+        frame.chart(
+            throughput_figures.rates_figure(report, found, per, frame.palette()),
+            f"Output tokens a second rise with the batch; {throughput_words.BINDING[found.binding]}",
+            key="rates",
+        )
+    with st.container(gap="xsmall"):
+        frame.heading("Latency against batch", "of a mean request, without a queue")
+        frame.chart(
+            throughput_figures.latency_figure(report, found, frame.palette()),
+            "Time to first token and time per output token rise with the batch",
+            key="latency",
+        )
+
+
+def draw_little(report, found) -> None:
+    """Any two of L, lambda and W give the third; memory caps the first."""
+    frame.heading("Little's law", "requests in the system = requests a second × seconds in the system; give any two")
+    own = {"concurrency": found.own.concurrency, "rate": found.own.requests_per_s, "time_s": found.own.e2e_s}
+    wanted = UNKNOWNS[frame.choice("Find", UNKNOWNS, "little_unknown")]
+    given = [name for name in own if name != wanted]
+    columns = st.columns(3, gap="medium")
+    values = {}
+    for column, name in zip(columns, given, strict=False):
+        with column:
+            values[name] = st.number_input(
+                LABELS[name], min_value=0.0001, value=float(round(own[name], 4)), format="%.4f", key=f"little_{name}"
+            )
+    with columns[2]:
+        st.metric(LABELS[wanted], f"{throughput.little(**values):,.2f}")
+    st.caption(escape(throughput_words.capped(report, values)) + ".")
+
+
+def draw_roofline(report, found) -> None:
+    """Why decode reads and prefill computes."""
+    roof = rates.roofline(report, found)
+    decode, prefill = roof.points
+    with st.container(gap="xsmall"):
+        frame.heading("Roofline of one device", "decode stands under the slope, prefill under the roof")
+        frame.chart(
+            throughput_figures.roofline_figure(roof, frame.palette()),
+            f"Decode: {decode.flop_per_byte:,.0f} FLOP a byte; prefill: {prefill.flop_per_byte:,.0f}",
+            key="roofline",
+        )
+    st.caption(escape(throughput_words.bounds(report, found)) + ".")
+    with st.expander("Where a step's time goes", type="compact", key="step_parts"):
+        frame.plain_table(throughput_words.parts(decode.parts, prefill.parts))
+        st.caption("Of reading and computing in matrices, and in attention, the longer counts: they overlap.")
+
+
+def draw_simulated(report, found) -> None:
+    """The same step time with requests that differ, come at random and wait."""
+    compared = frame.once("rates_compared", report.plan, lambda: rates.compared(report, found))
+    frame.heading("Simulated", f"{count(compared.number)} requests through the pool, with the same step time")
+    frame.plain_table(throughput_words.comparison(compared))
+    st.caption(escape(throughput_words.difference(compared)) + ".")
+
+
+def draw_page() -> None:
+    report = frame.current_report()
+    found = rates.rates(report)
+    frame.opening(report, throughput_words.opening(report, found), throughput_words.metrics(report, found))
+    if found is None:
+        frame.heading("Throughput against batch")
+        st.caption("With a plan that runs at least one request, its rates and its latency are shown here.")
+    else:
+        draw_rates(report, found)
+        draw_roofline(report, found)
+        draw_simulated(report, found)
+        draw_little(report, found)
+    frame.footing(report)
+
+
+draw_page()

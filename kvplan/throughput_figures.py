@@ -1,0 +1,287 @@
+"""Rates against batch, latency against batch, and the roofline, as plotly figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import log10
+
+import numpy as np
+import plotly.graph_objects as go
+
+from kvplan.drawing import (
+    FONT_SIZE,
+    HOVER,
+    MARGIN,
+    Drawing,
+    Line,
+    blank,
+    draw_line,
+    draw_plan,
+    line_name,
+    linear_axis,
+    log_axis,
+    place,
+    powers,
+    write,
+)
+from kvplan.labels import Canvas, Side, spread
+from kvplan.palette import FEASIBLE_FILL, LIGHT, Palette
+from kvplan.rates import Point, Rates, Roofline
+from kvplan.report import Report
+from kvplan.throughput import Operation
+from kvplan.units import count, duration, mean, round_end
+
+WIDTH = 920
+"""Pixels of a plot across the whole page, for which labels are placed."""
+RATES_HEIGHT, LATENCY_HEIGHT, ROOFLINE_HEIGHT = 290, 240, 320
+NAMES_MARGIN = {"t": 28, "r": 44}
+LIMIT_NAMES = {
+    "memory": "memory",
+    "tenant_quota": "quota",
+    "max_num_seqs": "max_num_seqs",
+    "tpot": "TPOT",
+    "ttft": "TTFT",
+}
+LIMIT_DASHES = {"memory": "solid", "tpot": "dash", "ttft": "dot", "max_num_seqs": "longdash", "tenant_quota": "dashdot"}
+LATENCY_TICKS = {0.001: "1 ms", 0.01: "10 ms", 0.1: "100 ms", 1: "1 s", 10: "10 s", 100: "100 s"}
+LINE_SPACING = 17
+
+
+def rates_figure(report: Report, found: Rates, per: str = "replica", palette: Palette = LIGHT) -> go.Figure:
+    """Output tokens a second against batch, of a replica, for each of its GPUs, or for each user; the limits of the
+    batch as lines, what meets all of them tinted, the plan as a dot and the next limit as a hollow one."""
+    of = _rate_of(report, per)
+    curve = np.array([of(operation) for operation in found.curve])
+    batches = np.array([operation.concurrency for operation in found.curve])
+    top = round_end(int(curve.max()) + 1)
+    drawing, canvas = _against_batch(found, RATES_HEIGHT, "", (0, top), palette)
+    linear_axis(drawing, f"Output tokens/s, {'each ' if per != 'replica' else ''}{per}", [0, top])
+    drawing.layout["yaxis"]["tickformat"] = ",d"
+    _draw_limits(drawing, canvas, found, palette, named=True)
+    if min(found.limits.values()) >= 1:
+        write(drawing, "feasible", canvas.x_range[0], top, palette.held, Side(1, -1, 8))
+    hover = [
+        f"<b>Output tokens/s</b><br>{mean(value)} {_of_whom(per)} at batch {count(batch)}"
+        for value, batch in zip(curve, batches, strict=True)
+    ]
+    draw_line(drawing, Line("tokens/s", batches, curve, hover, palette.held, width=3, bold=True), canvas, log_y=False)
+    own = of(found.own)
+    draw_plan(
+        drawing, canvas, palette, x=found.own.concurrency, y=own, height=own,
+        value=mean(own), where=count(found.own.concurrency), what="tokens/s at batch",
+    )  # fmt: skip
+    if found.could is not None:
+        _draw_could(drawing, canvas, palette, found.could, of(found.could))
+    return drawing.figure()
+
+
+def latency_figure(report: Report, found: Rates, palette: Palette = LIGHT) -> go.Figure:
+    """Time to the first token and between tokens against batch, with both targets."""
+    batches = np.array([operation.concurrency for operation in found.curve])
+    lines = [
+        _latency_line("TTFT", "Time to first token", batches, [each.ttft_s for each in found.curve], palette.reference),
+        _latency_line(
+            "TPOT", "Time per output token", batches, [each.tpot_s for each in found.curve], palette.ink, True
+        ),
+    ]
+    targets = {"TTFT": report.setting.ttft_s, "TPOT": report.setting.tpot_s}
+    values = [*(float(value) for line in lines for value in line.y), *targets.values()]
+    limits = (np.floor(log10(min(0.01, *values))), np.ceil(log10(max(1.0, *values))))
+    drawing, canvas = _against_batch(found, LATENCY_HEIGHT, "Batch, sequences in the system", limits, palette)
+    ticks = {value: words for value, words in LATENCY_TICKS.items() if limits[0] <= log10(value) <= limits[1]}
+    log_axis(drawing, "yaxis", "Latency", ticks, limits)
+    _draw_limits(drawing, canvas, found, palette, named=False)
+    for line in lines:
+        draw_line(drawing, line, canvas)
+    _name_ends(drawing, canvas, lines)
+    for name, target in targets.items():
+        _draw_target(drawing, canvas, palette, name, target)
+    return drawing.figure()
+
+
+def roofline_figure(roof: Roofline, palette: Palette = LIGHT) -> go.Figure:
+    """FLOP/s against FLOP for each byte read, log-log: what a device could at peak and as far as it reaches, and where
+    the plan's decode and prefill stand."""
+    ridge = roof.flop_per_s / roof.bytes_per_s
+    intensities = [point.flop_per_byte for point in roof.points]
+    x_range = (np.floor(log10(min(1.0, *intensities))), np.ceil(log10(max(1000.0, 3 * ridge, *intensities))))
+    y_range = (
+        log10(min(roof.bytes_per_s, *(p.flop_per_s for p in roof.points))) - 0.2,
+        log10(roof.peak_flop_per_s) + 0.35,
+    )
+    drawing = blank(palette)
+    drawing.layout |= {"height": ROOFLINE_HEIGHT}
+    canvas = Canvas(WIDTH, ROOFLINE_HEIGHT - MARGIN["t"] - MARGIN["b"], x_range, y_range)
+    decades = range(int(x_range[0]), int(x_range[1]) + 1)
+    log_axis(
+        drawing,
+        "xaxis",
+        "FLOP for each byte read",
+        {10.0**power: count(10**power) if power >= 0 else f"{10.0**power:g}" for power in decades},
+        x_range,
+    )
+    powers_of_ten = range(int(np.ceil(y_range[0])), int(np.floor(y_range[1])) + 1)
+    log_axis(
+        drawing,
+        "yaxis",
+        "FLOP/s of one device",
+        {10.0**power: _flop_words(10.0**power).removesuffix("FLOP/s") for power in powers_of_ten},
+        y_range,
+    )
+    x = np.geomspace(10 ** x_range[0], 10 ** x_range[1], 200)
+    roofs = (
+        Line(
+            "peak",
+            x,
+            np.minimum(roof.peak_flop_per_s, roof.peak_bytes_per_s * x),
+            _roof_hover("At peak", x, roof.peak_flop_per_s, roof.peak_bytes_per_s),
+            palette.reference,
+            dash="dash",
+        ),
+        Line(
+            "reached",
+            x,
+            np.minimum(roof.flop_per_s, roof.bytes_per_s * x),
+            _roof_hover("As far as it reaches", x, roof.flop_per_s, roof.bytes_per_s),
+            palette.pool,
+            width=3,
+            bold=True,
+        ),
+    )
+    for line, up in zip(roofs, (1, -1), strict=True):
+        draw_line(drawing, line, canvas)
+        write(drawing, line_name(line), x_range[1], log10(line.y[-1]), line.colour, Side(-1, up, 8))
+    for point in roof.points:
+        _draw_point(drawing, canvas, palette, point)
+    return drawing.figure()
+
+
+def _against_batch(
+    found: Rates, height: int, title: str, y_range: tuple[float, float], palette: Palette
+) -> tuple[Drawing, Canvas]:
+    """A drawing whose x axis is the batch, the part that meets all limits tinted."""
+    last = found.curve[-1].concurrency
+    x_range = (-0.015 * log10(last), 1.005 * log10(last))
+    drawing = blank(palette, top=NAMES_MARGIN["t"])
+    drawing.layout |= {"height": height}
+    drawing.layout["margin"] = drawing.layout["margin"] | {"r": NAMES_MARGIN["r"]}
+    log_axis(drawing, "xaxis", title, powers(1, last), x_range)
+    first = min(found.limits.values())
+    if first >= 1:
+        drawing.shape(
+            type="rect", x0=10 ** x_range[0], x1=min(first, 10 ** x_range[1]), yref="paper", y0=0, y1=1,
+            fillcolor=FEASIBLE_FILL, line_width=0, layer="below",
+        )  # fmt: skip
+    plot = height - NAMES_MARGIN["t"] - MARGIN["b"]
+    return drawing, Canvas(WIDTH, plot, x_range, y_range)
+
+
+def _draw_limits(drawing: Drawing, canvas: Canvas, found: Rates, palette: Palette, named: bool) -> None:
+    """Vertical lines where each limit ends the batch, named above the plot; names apart from each other."""
+    last = found.curve[-1].concurrency
+    inside = {name: limit for name, limit in found.limits.items() if 1 <= limit <= last}
+    for name, limit in inside.items():
+        colour = palette.pool if name == "memory" else palette.limit
+        drawing.shape(
+            type="line", x0=limit, x1=limit, yref="paper", y0=0, y1=1, layer="between",
+            line={"color": colour, "width": 1.8, "dash": LIMIT_DASHES[name]},
+        )  # fmt: skip
+        canvas.add_curve([log10(limit)] * 2, canvas.y_range, reference=True)
+    if named:
+        _name_limits(drawing, inside, last, palette)
+
+
+def _name_limits(drawing: Drawing, limits: dict[str, int], last: float, palette: Palette) -> None:
+    ordered = sorted(limits, key=limits.get)
+    wanted = [log10(limits[name]) / log10(last) * WIDTH for name in ordered]
+    places = spread(wanted, 62, 0, WIDTH)
+    for name, at in zip(ordered, places, strict=True):
+        drawing.annotation(
+            text=f"<b>{LIMIT_NAMES[name]}</b>", x=at / WIDTH * log10(last), yref="paper", y=1, yanchor="bottom",
+            yshift=3, xanchor="center", showarrow=False,
+            font={"size": FONT_SIZE, "color": palette.pool if name == "memory" else palette.limit},
+        )  # fmt: skip
+
+
+def _draw_could(drawing: Drawing, canvas: Canvas, palette: Palette, could: Operation, value: float) -> None:
+    """What the next limit would allow: a hollow dot."""
+    drawing.scatter(
+        x=[could.concurrency], y=[value], mode="markers", cliponaxis=False, showlegend=False,
+        marker={"size": 10, "color": palette.page, "line": {"color": palette.held, "width": 2.5}},
+        hovertext=[f"<b>At the next limit</b><br>{mean(value)} tokens/s at batch {count(could.concurrency)}"],
+        hovertemplate=HOVER,
+    )  # fmt: skip
+    point = canvas.pixels(log10(could.concurrency), value)
+    place(drawing, canvas, point, f"{mean(value)} at {count(could.concurrency)}", palette.held, FONT_SIZE, bold=True)
+
+
+def _latency_line(name: str, what: str, batches, seconds, colour: str, bold: bool = False) -> Line:
+    hover = [
+        f"<b>{what}</b><br>{duration(value)} at batch {count(batch)}"
+        for value, batch in zip(seconds, batches, strict=True)
+    ]
+    return Line(name, batches, np.array(seconds), hover, colour, width=2.5 if bold else 2, bold=bold)
+
+
+def _draw_target(drawing: Drawing, canvas: Canvas, palette: Palette, name: str, target: float) -> None:
+    """A line across at a target, named where its name covers no curve."""
+    drawing.shape(
+        type="line", xref="paper", x0=0, x1=1, y0=target, y1=target, layer="between",
+        line={"color": palette.limit, "width": 1.2, "dash": LIMIT_DASHES[name.lower()]},
+    )  # fmt: skip
+    canvas.add_curve(canvas.x_range, [log10(target)] * 2, reference=True)
+    words = f"{name} target {duration(target)}"
+    point, side = canvas.place_along(float(canvas.pixels(0, log10(target))[0, 1]), words, FONT_SIZE)
+    write(drawing, words, *canvas.values(point), palette.limit, side)
+
+
+def _name_ends(drawing: Drawing, canvas: Canvas, lines: list[Line]) -> None:
+    heights = [float(canvas.pixels(0, log10(line.y[-1]))[0, 1]) for line in lines]
+    right = canvas.pixels(log10(lines[0].x[-1]), 0)[0, 0]
+    for line, height in zip(lines, spread(heights, LINE_SPACING, 8, canvas.height - 8), strict=True):
+        write(drawing, line_name(line), *canvas.values((right, height)), line.colour, Side(1, 0, 6))
+
+
+def _draw_point(drawing: Drawing, canvas: Canvas, palette: Palette, point: Point) -> None:
+    decodes = point.name == "decode"
+    bound = "reading" if point.parts.binding == "memory_bandwidth" else "computing"
+    drawing.scatter(
+        x=[point.flop_per_byte], y=[point.flop_per_s], mode="markers", cliponaxis=False, showlegend=False,
+        marker={
+            "size": 13, "symbol": "circle" if decodes else "diamond", "color": palette.ink if decodes else palette.held,
+            "line": {"color": palette.page, "width": 2.5},
+        },
+        hovertext=[
+            f"<b>{point.name.capitalize()}</b><br>{point.flop_per_byte:,.0f} FLOP a byte, "
+            f"{_flop_words(point.flop_per_s)}"
+            f"<br>{bound} takes most of its {duration(point.parts.total_s)}"
+        ],
+        hovertemplate=HOVER,
+    )  # fmt: skip
+    at = canvas.pixels(log10(point.flop_per_byte), log10(point.flop_per_s))
+    colour = palette.ink if decodes else palette.held
+    place(drawing, canvas, at, f"{point.name}: {bound}", colour, FONT_SIZE, bold=True)
+
+
+def _roof_hover(what: str, x: np.ndarray, flop_per_s: float, bytes_per_s: float) -> list[str]:
+    return [
+        f"<b>{what}</b><br>{_flop_words(min(flop_per_s, bytes_per_s * value))} at {value:,.3g} FLOP/byte" for value in x
+    ]
+
+
+def _flop_words(flop_per_s: float) -> str:
+    scale, name = (1e15, "P") if flop_per_s >= 1e15 else (1e12, "T") if flop_per_s >= 1e12 else (1e9, "G")
+    return f"{flop_per_s / scale:,.3g} {name}FLOP/s"
+
+
+def _rate_of(report: Report, per: str) -> Callable[[Operation], float]:
+    gpus = report.plan.tp * report.plan.pp
+    return {
+        "replica": lambda found: found.tokens_per_s,
+        "GPU": lambda found: found.tokens_per_s / gpus,
+        "user": lambda found: 1 / found.tpot_s,
+    }[per]
+
+
+def _of_whom(per: str) -> str:
+    return {"replica": "of a replica", "GPU": "for each GPU", "user": "for each user"}[per]
