@@ -115,12 +115,13 @@ def search(plan: Plan, model: ModelSpec | None = None, progress: Progress | None
     """The smallest fleet of this plan's replicas that meets its targets; the same plan gives the same answer.
 
     `progress(done, total)` is called before each run, and during long ones, and stops the search by returning False.
-    Raises ValueError, one line, where the plan cannot be served, has no arrival rate or no step time, where a run
-    would take too long or more than 2^20 replicas are needed, and where the search was stopped.
+    Raises ValueError, one line, where the plan cannot be served or has no arrival rate, where a run would take too
+    long or more than 2^20 replicas are needed, and where the search was stopped.
 
-    >>> found = search(Plan(workload="auto", output_dist="fixed", step_s=0.02, max_num_seqs=8, arrival_rate=3))
-    >>> found.replicas, found.fleet.gpus, [trial.missed for trial in found.trials]
-    (3, 4, [('ttft_s', 'rate'), ('ttft_s', 'rate'), ()])
+    >>> plan = Plan(workload="auto", output_mean=20, output_dist="fixed", step_s=0.05, max_num_seqs=4, arrival_rate=6)
+    >>> found = search(plan)
+    >>> found.replicas, found.fleet.gpus, [(trial.replicas, trial.missed) for trial in found.trials]
+    (2, 3, [(1, ('ttft_s', 'rate')), (2, ())])
     """
     bench = _full(_Bench(plan, model, _served(plan, model), progress))
     guess = point_of(bench.report)

@@ -49,7 +49,8 @@ def frontier(plan: Plan, model: ModelSpec | None = None) -> tuple[Point, ...]:
 
 
 def point_of(report: Report) -> Point | None:
-    """The fleet of one plan; None where nothing runs, no rate or step time is known, or no plan holds that many."""
+    """The fleet of one plan; None where no request runs or comes, a step cannot be estimated, or no plan holds so many
+    replicas."""
     setting, found = report.setting, report.throughput
     if not found.batch or not has_rate(report):
         return None

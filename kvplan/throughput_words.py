@@ -67,7 +67,7 @@ def metrics(report: Report, found: Rates | None) -> list[Metric]:
         Metric(
             "Requests/s",
             f"{own.requests_per_s:,.2f}" if own else "0",
-            f"L = λW: {count(own.concurrency)} = {own.requests_per_s:,.2f} × {own.e2e_s:,.2f} s"
+            f"L = λW: {count(own.concurrency)} = {_short(own.requests_per_s)} × {_short(own.e2e_s)} s"
             if own
             else "no sequence runs",
             "Little's law L = λW: requests in the system = requests a second × seconds a request is in it. Memory caps "
@@ -144,6 +144,11 @@ def capped(report: Report, values: dict[str, float]) -> str:
         cap += f", so with {values['time_s']:,.2f} s in the system at most {most / values['time_s']:,.2f} requests/s"
     known = values.get("concurrency") or little(**values)
     return cap + ("" if known <= most else f"; {known:,.1f} in the system are more, and the rest would wait")
+
+
+def _short(value: float) -> str:
+    """Three figures, or all whole ones."""
+    return f"{value:,.{0 if value >= 100 else 1 if value >= 10 else 2}f}"
 
 
 def _without(report: Report) -> Verdict:

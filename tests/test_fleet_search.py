@@ -163,6 +163,14 @@ def test_a_run_of_ones_own_with_another_seed_says_the_same(name):
         assert ttft_s > setting.ttft_s or tpot_s > setting.tpot_s
 
 
+def test_without_an_estimate_of_the_step_the_search_begins_with_one_replica():
+    plan = hand(4.4, step_s=None, weights_gib=0)
+    found = found_of(plan)
+    assert (found.closed_form, found.trials[0].replicas) == (None, 1)
+    assert found.replicas == 1
+    assert max(found.verified[0].tpot_s) == pytest.approx(0.02)
+
+
 @each_sought
 def test_the_search_begins_with_the_closed_form(plan):
     found = found_of(plan)
@@ -306,7 +314,6 @@ def test_outputs_of_one_token_have_no_time_between_tokens():
         (Plan(gpu="h1000"), r"gpu: no preset named 'h1000'"),
         (Plan(tenant_quota_fraction=0), r"tenant_quota_fraction: is less than one sequence"),
         (Plan(context=1), r"context: not one request runs, as each prompt has 1 tokens or more"),
-        (Plan(weights_gib=0), r"step_s: not given, and it cannot be estimated"),
         (
             Plan(workload="auto", arrival_rate=1, output_mean=2**24, context=2**24, kv_cache_memory_bytes=2**45),
             r"output_mean: a run would take [\d,]+ steps, more than 50,000,000 are not simulated",

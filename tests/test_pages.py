@@ -285,7 +285,15 @@ def test_plan_to_widgets_and_back_is_the_same_plan():
         assert sidebar.from_widgets(shown, seeded, plan, set(short_query(plan))) == (plan, [])
 
 
-NONE_SHOWN = {"kv_cache_memory_bytes", "tenant_quota_fraction", "max_tokens", "mem_fraction_static"}
+NONE_SHOWN = {
+    "kv_cache_memory_bytes",
+    "tenant_quota_fraction",
+    "max_tokens",
+    "mem_fraction_static",
+    "step_s",
+    "prefix_hit_rate",
+    "acceptance_rate",
+}
 PARTS_OF_WORKSPACE = {"non_torch_gib", "cuda_graph_gib"}
 """Fields that no estimate stands in for where their sum is given."""
 

@@ -139,6 +139,8 @@ def test_a_public_trace_has_its_published_figures(shared, file, key):
     assert trace.arrivals_s[-1] == pytest.approx(published["duration_s"], abs=1e-6)
     assert trace.arrival_rate == pytest.approx(published["mean_rate_rps"], rel=1e-9)
     assert trace.arrival_cv == pytest.approx(published["interarrival"]["cv"], rel=1e-6)
+    assert trace.peak_to_mean == pytest.approx(published["per_minute"]["peak_to_mean"], rel=1e-6)
+    assert trace.prefix_hit_rate == published.get("prefix", {}).get("infinite_cache_block_hit_rate")
     shared_times = published["requests"] - published["interarrival"]["distinct_timestamps"]
     notes = [note for note in trace.notes if "at the time of the one before" in note]
     assert [note.split()[1] for note in notes] == ([f"{shared_times:,}"] if shared_times else [])
@@ -628,6 +630,24 @@ def test_a_rate_needs_a_span_and_a_variation_two_gaps():
     assert times(0, 1, 4).arrival_cv == pytest.approx(0.5 * np.sqrt(2))
     tiny = times("0", "0", "5e-324")
     assert (tiny.arrival_rate, tiny.arrival_cv) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "peak"),
+    [((0, 59, 60, 119), None), ((0, 10, 70, 121), 2 / 1.5), ((0, 10, 20, 130), 2.0), ((0, 121), 2.0)],
+    ids=["one whole minute", "2 and 1", "3 and 0", "1 and 0"],
+)
+def test_a_peak_is_the_busiest_of_the_whole_minutes(seconds, peak):
+    assert times(*seconds).peak_to_mean == peak
+
+
+def test_hashes_that_came_before_are_hits_of_a_pool_that_forgets_nothing():
+    """Five blocks of three requests, three of them different."""
+    rows = [{"timestamp": 0, "input_length": 900, "output_length": 1, "hash_ids": ids} for ids in ([1, 2], [1, 3], [2])]
+    trace = read("".join(json.dumps(row) + "\n" for row in rows))
+    assert trace.prefix_hit_rate == pytest.approx(2 / 5)
+    assert plan_fields(trace)["prefix_hit_rate"] == pytest.approx(0.4)
+    assert times(0, 1).prefix_hit_rate is None
 
 
 # What is no trace
