@@ -130,6 +130,7 @@ def _larger_device(setting: Setting) -> Idea:
     found = min(larger, key=lambda gpu: (gpu.total_bytes, -gpu.bandwidth_bytes_per_s, gpu.id))
     given = [name for name in FROM_GPU if getattr(setting.plan, name) is not None]
     about = f"{rule}: {found.name}, {gib(found.total_bytes)} and {gb_per_s(found.bandwidth_bytes_per_s)}"
+    about += f"; {', '.join(given)} as it has them" if given else ""
     return Idea("gpu", "larger GPU", about, "exact", "presets of devices", {"gpu": found.id} | dict.fromkeys(given))
 
 

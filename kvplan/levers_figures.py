@@ -18,9 +18,11 @@ from kvplan.units import count, duration
 
 HEIGHT, TOP, NAMES = 420, 30, 124
 """Pixels of a chart, above its plot, and of the names at its left."""
-BAR, ROOM = 15, 0.24
+BAR, ROOM = 15, 0.4
 """Pixels of a bar at most, and room for what stands at its end, as a share of the axis."""
 FEW, MOST_TICKS = 3, 5
+UNMOVED = 1e-3
+"""A share by which a value may fall and still counts as unmoved."""
 NONE_FITS = 0.5
 """Where an axis of sequences ends that has a plan without any."""
 
@@ -111,7 +113,7 @@ def _tornado(bars: Sequence[Bar], axis: Axis, colour: str, palette: Palette) -> 
     width = min(0.66, BAR * len(ranked) / (HEIGHT - TOP - MARGIN["b"]))
     for row, bar in enumerate(ranked):
         _draw(drawing, row, bar, axis.base, colour, width)
-        right = bar.value >= axis.base
+        right = bar.value > axis.base * (1 - UNMOVED)
         end = bar.beyond if right else bar.value
         write(drawing, bar.words, math.log10(end), row, colour, Side(1 if right else -1, 0, 6))
     if axis.now:
@@ -151,11 +153,16 @@ def _range(bars: Sequence[Bar], base: float) -> tuple[float, float]:
 
 
 def _ticks(wide: Sequence[float], low: float, high: float) -> list[float]:
-    """At most five ticks of a range: those of a wide one, or every round number where these would be next to none."""
+    """Ticks of a range, none nearer to the next than a share of it: those of a wide one, or every round number where
+    these would be next to none."""
     inside = [value for value in wide if low <= value <= high]
     if len(inside) < FEW:
         inside = [value for value in _round_numbers(range(1, 10)) if low <= value <= high]
-    return inside[:: math.ceil(len(inside) / MOST_TICKS) or 1]
+    chosen = inside[:1]
+    for value in inside:
+        if math.log(value / chosen[-1]) >= math.log(high / low) / MOST_TICKS:
+            chosen.append(value)
+    return chosen
 
 
 def _round_numbers(digits: Iterable[int]) -> list[float]:

@@ -57,8 +57,8 @@ def opening(report: Report, found: Levers) -> Verdict:
         sentence = f"{_ceiling_sentence(found, best)}{_cost_sentence(found, best)}"
     aside = f" The batch of {count(report.plan.batch)} is set aside." if report.plan.batch else ""
     reason = (
-        "One change at a time, each a plan of its own that runs as many as its ceiling allows. kvplan does not model "
-        f"quality: one word on it, and who says so.{aside}"
+        "One change at a time, each a plan that runs as many as its ceiling allows. kvplan does not model quality: "
+        f"one word on it, and its source.{aside}"
     )
     return Verdict(sentence, badge, "memory" if badge == verdict.BINDING["memory"] else "limit", reason)
 

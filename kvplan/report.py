@@ -368,7 +368,7 @@ def _throughput(
         ttft_s=found.ttft_s,
         tpot_s=found.tpot_s,
         e2e_s=found.e2e_s,
-        critical_batch=throughput.critical_batch(setting),
+        critical_batch=throughput.critical_batch(setting, runs),
         kv_equals_weights_batch=throughput.kv_equals_weights_batch(runs),
         binding=decode.binding,
         tpot_batch=throughput.largest_batch(runs, lambda at: at.tpot_s <= setting.tpot_s, batch),

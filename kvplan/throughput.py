@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from kvplan import lengths
 from kvplan.cache import shared_blocks
 from kvplan.catalog import Setting
-from kvplan.roofline import StepTime, step_time, work
+from kvplan.roofline import StepTime, step_time
 from kvplan.roofline_facts import math_rate
 
 MOST_BATCH = 2**20
@@ -169,19 +169,17 @@ def at_rate(engine: Engine, requests_per_s: float, most: float) -> Operation | N
     return operate(engine, high)
 
 
-def critical_batch(setting: Setting) -> float | None:
+def critical_batch(setting: Setting, engine: Engine) -> float:
     """Tokens of a step at which computing takes as long as reading the weights, both at peak and with all experts read:
-    peak x bytes of weights / (bandwidth x FLOP of a token without attention). None where no rate is known.
+    peak x bytes of weights / (bandwidth x FLOP of a token without attention).
 
     One number for a device and a width of weights in a dense model, `peak x bytes per weight / (2 x bandwidth)`: 295 on
     an H100 SXM in bf16.
     """
-    peak = math_rate(setting.gpu, setting.weight_dtype)
-    if peak is None:
-        return None
-    found = work(setting)
-    ratio = peak[0] / setting.gpu.bandwidth_bytes_per_s
-    return ratio * (found.weight_bytes + found.expert_bytes) / (found.body_flop + found.head_flop)
+    work = engine.step.work
+    peak, _ = math_rate(setting.gpu, setting.weight_dtype)
+    ratio = peak / setting.gpu.bandwidth_bytes_per_s
+    return ratio * (work.weight_bytes + work.expert_bytes) / (work.body_flop + work.head_flop)
 
 
 def kv_equals_weights_batch(engine: Engine) -> float | None:
