@@ -104,6 +104,11 @@ def _parser() -> argparse.ArgumentParser:
     simulate.add_argument("--json", action="store_true", help="print JSON with stable keys")
     simulate.set_defaults(run=_simulate)
 
+    levers = commands.add_parser("levers", help="one change at a time, and what each does to the ceiling and the cost")
+    _add_plan_options(levers)
+    levers.add_argument("--json", action="store_true", help="print JSON with stable keys")
+    levers.set_defaults(run=_levers)
+
     log = commands.add_parser("log", help="an engine's start-up log: what it states, beside the prediction")
     log.add_argument("file", metavar="FILE", help="the log; - for standard input")
     log.add_argument("--hf-config", metavar="FILE", help="the model's config.json, where it is no preset")
@@ -281,6 +286,16 @@ def _log_as_text(found: Comparison) -> str:
     failed = [f"failed: {shorten(log.error, 300)}"] if log.error else []
     link = [f"calibrated: {encode_link(found.calibrated, full=False)}"] if found.report else []
     return "\n".join([f"{title}{started}", *failed, "", *read, "", header, *rows, "", *reasons, *missing, *link])
+
+
+def _levers(options: argparse.Namespace) -> None:
+    from kvplan.levers import levers, to_dict
+    from kvplan.levers_words import as_text
+
+    plan = _plan(options, _trace(options))
+    report = _evaluated(plan)
+    found = levers(report)
+    print(json.dumps(to_dict(plan, found), indent=2, allow_nan=False) if options.json else as_text(report, found))
 
 
 def _accuracy(options: argparse.Namespace) -> None:

@@ -33,7 +33,7 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-PAGES = ("/", "/pool", "/batching", "/paging")
+PAGES = ("/", "/pool", "/batching", "/paging", "/throughput", "/levers", "/fleet")
 PAGES_OF_TEXT = ("/engine-log", "/help")
 SHARED = Plan(model="llama-3.1-70b", tp=4, context=32768, kv_dtype="fp8", gpu_memory_utilization=0.9)
 

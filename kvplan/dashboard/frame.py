@@ -85,7 +85,7 @@ def table(rows: pd.DataFrame, decimals: dict[str, int], plan_row: pd.Series | No
     formats = dict.fromkeys(rows.select_dtypes("number"), "{:,}") | {
         name: f"{{:,.{places}f}}" for name, places in decimals.items()
     }
-    styler = rows.style.format(formats)
+    styler = rows.style.format(formats, na_rep="–")
     if plan_row is not None:
         styler = styler.apply(lambda row: [tint if plan_row[row.name] else ""] * len(row), axis=1)
     st.table(styler, border="horizontal", hide_index=True)
