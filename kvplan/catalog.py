@@ -503,7 +503,10 @@ def _sources(
     factors = _efficiency(plan, gpu, weight_dtype)
     given = ("bandwidth_efficiency", "compute_efficiency", "step_overhead_s")
     for name, factor in zip(given, (factors.weights, factors.compute, factors.overhead_s), strict=True):
-        spread = Source(text=f"{factor.source}; seen from {factor.low:g} to {factor.high:g}", confidence="estimate")
+        spread = Source(
+            text=f"docs/throughput.md, {factor.source}; seen from {factor.low:g} to {factor.high:g}",
+            confidence="estimate",
+        )
         found[name] = origin(name, spread)
     if plan.kv_cache_memory_bytes is not None:
         found["pool_bytes"] = own

@@ -22,7 +22,7 @@ from kvplan.report import Report, evaluate
 from kvplan.simulate import PREEMPTIONS
 from kvplan.specs import GpuSpec, ModelSpec, describe, shorten
 from kvplan.texts import spec_text
-from kvplan.units import binary, count, gib, percent
+from kvplan.units import binary, count, duration, gib, mean, percent, usd
 from kvplan.version import VERSION
 
 if TYPE_CHECKING:
@@ -431,4 +431,32 @@ def _rows(report: Report) -> list[tuple[str, str, str]]:
         ("continuous gain", f"{batching.gain:.2f}x", "tokens in the same steps"),
         ("block waste", percent(paging.waste_share), f"of booked slots, {paging.waste_tokens:.1f} tokens a sequence"),
         ("contiguous waste", percent(paging.contiguous_waste_share), "of slots, if each request reserved the context"),
+        *_rate_rows(report),
     ]
+
+
+def _rate_rows(report: Report) -> list[tuple[str, str, str]]:
+    """Throughput, latency and fleet, where they are known."""
+    found, needed = report.throughput, report.fleet
+    if not found.batch:
+        return []
+    bound = {"memory_bandwidth": "reading", "compute": "computing"}[found.binding]
+    rows = [
+        (
+            "output tokens/s",
+            mean(found.tokens_per_s),
+            f"a replica, an estimate, with {count(found.batch)} in the system",
+        ),
+        ("requests/s", f"{found.requests_per_s:.2f}", f"each {duration(found.e2e_s)} in the system"),
+        ("TTFT", duration(found.ttft_s), "of a mean prompt, without a queue"),
+        ("TPOT", duration(found.tpot_s), f"a decode step is {duration(found.decode_step_s)}, most of it {bound}"),
+        (
+            "critical batch",
+            mean(found.critical_batch),
+            "tokens a step, where computing takes as long as reading weights",
+        ),
+    ]
+    if needed.replicas is not None:
+        spare = f"with {needed.spare_replicas} spare {count(needed.gpus)} GPUs, {usd(needed.usd_per_hour)} an hour"
+        rows.append(("replicas", count(needed.replicas), f"for both targets at the peak, by the closed form; {spare}"))
+    return rows

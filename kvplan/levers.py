@@ -13,11 +13,9 @@ from kvplan.fleet import replica_gpus, usd_per_million_tokens
 from kvplan.lever_ideas import Idea, Quality, ideas
 from kvplan.plan import Plan
 from kvplan.report import Report, evaluate
-from kvplan.units import gib, gib_or_less
+from kvplan.units import LEAST_USD, gib, gib_or_less
 
 SCHEMA = "kvplan.levers/1"
-LEAST_USD = 1e-9
-"""Dollars for a million tokens below which they cost nothing."""
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
-
 from kvplan import verdict
 from kvplan.catalog import GPU_HOUR_USD
 from kvplan.lever_ideas import QUALITIES
-from kvplan.levers import LEAST_USD, Effect, Lever, Levers, best_ceiling, best_cost, keeps_price
+from kvplan.levers import Effect, Lever, Levers, best_ceiling, best_cost, keeps_price
 from kvplan.metrics import Metric
 from kvplan.report import LARGEST_AUTOMATIC_BATCH, Report
 from kvplan.specs import shorten
-from kvplan.units import count, duration, percent
+from kvplan.units import count, duration, percent, usd
 from kvplan.verdict import Verdict
 
 LIMITS = {
@@ -22,19 +20,6 @@ LIMITS = {
 }
 """What binds, as a table names it."""
 GAP = "–"
-
-
-def usd(amount: float) -> str:
-    """An amount of money: cents from a dollar to ten thousand, whole dollars above, three figures below.
-
-    >>> usd(0.0438), usd(0.98), usd(18.2967), usd(123456.7), usd(0.0), usd(0.00001)
-    ('$0.0438', '$0.980', '$18.30', '$123,457', '$0.00', '$0.0000100')
-    """
-    if amount >= 10_000:
-        return f"${amount:,.0f}"
-    if amount >= 1 or amount < LEAST_USD:
-        return f"${amount:,.2f}"
-    return f"${amount:.{2 - math.floor(math.log10(amount))}f}"
 
 
 def times(before: float | None, after: float) -> str:

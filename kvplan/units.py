@@ -6,11 +6,14 @@ written out.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 KIB = 2**10
 MIB = 2**20
 GIB = 2**30
+LEAST_USD = 1e-9
+"""Dollars below which something costs nothing."""
 
 
 @dataclass(frozen=True)
@@ -171,6 +174,19 @@ def duration(seconds: float) -> str:
     if seconds < 1:
         return f"{1000 * seconds:,.{0 if seconds >= 0.01 else 1}f} ms"
     return f"{seconds:,.{1 if seconds < 100 else 0}f} s"
+
+
+def usd(amount: float) -> str:
+    """An amount of money: cents from a dollar to ten thousand, whole dollars above, three figures below.
+
+    >>> usd(0.0438), usd(0.98), usd(18.2967), usd(123456.7), usd(0.0), usd(0.00001)
+    ('$0.0438', '$0.980', '$18.30', '$123,457', '$0.00', '$0.0000100')
+    """
+    if amount >= 10_000:
+        return f"${amount:,.0f}"
+    if amount >= 1 or amount < LEAST_USD:
+        return f"${amount:,.2f}"
+    return f"${amount:.{2 - math.floor(math.log10(amount))}f}"
 
 
 def short_tokens(tokens: int) -> str:

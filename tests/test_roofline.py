@@ -249,7 +249,7 @@ def test_the_mean_over_a_prompt_is_that_of_its_tokens(attended, limit):
     """Against a sum over a fine grid of tokens attending to 0 to 2 x attended others."""
     reach, points = Reach(limit, 3.0), 2_000
     plain = sum(reach.over(2 * attended * (place + 0.5) / points) for place in range(points)) / points
-    assert reach.over_prompt(attended) == pytest.approx(plain, rel=1e-4)
+    assert reach.over_prompt(attended) == pytest.approx(plain, rel=1e-3)
 
 
 # Cache
