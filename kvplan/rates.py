@@ -20,7 +20,7 @@ LITTLE_GAIN = 0.10
 """Twice the batch for so little more is no gain: then bandwidth or compute is the limit, and not the batch."""
 USUAL_LOAD = 0.8
 """Of what a replica can do, where the plan's own rate is none or too much for one."""
-STEPS, FEWEST, MOST = 40_000, 400, 3_000
+STEPS, FEWEST, MOST = 20_000, 400, 3_000
 """Of a simulation that a page waits for: steps, and requests."""
 
 

@@ -115,6 +115,18 @@ def bounds(report: Report, found: Rates) -> str:
     )
 
 
+def helped(found: Rates) -> str:
+    """What prefix hits and speculation do to a step; empty where there are neither."""
+    step, asked = found.engine.step, found.engine.demand
+    said = []
+    if hits := asked.prompt - asked.computed:
+        said.append(f"{percent(hits / asked.prompt)} of a mean prompt is found in the pool and not computed")
+    if step.drafted:
+        tokens = f"{count(step.drafted)} more token{'' if step.drafted == 1 else 's'}"
+        said.append(f"a step tries {tokens} for each sequence and yields {step.accepted:.2f}")
+    return "; ".join(said)
+
+
 def comparison(found: Comparison) -> list[dict]:
     """Closed form and simulation beside each other, in seconds."""
     names = ("Closed form", "Simulated mean", "p50", "p95", "p99")

@@ -88,6 +88,28 @@ def test_tokens_are_shown_of_a_replica_of_a_gpu_and_of_a_user():
         assert f"{value:,.0f} at {own.concurrency:.0f}" in drawn
 
 
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({}, None),
+        ({"prefix_hit_rate": 0.4}, "40% of a mean prompt is found in the pool and not computed."),
+        (
+            {"spec_method": "eagle3", "spec_tokens": 3, "acceptance_rate": 0.8},
+            "A step tries 3 more tokens for each sequence and yields 2.95.",
+        ),
+        (
+            {"spec_method": "ngram", "spec_tokens": 1, "acceptance_rate": 0.5, "prefix_hit_rate": 0.5},
+            "50% of a mean prompt is found in the pool and not computed; a step tries 1 more token for each sequence "
+            "and yields 1.50.",
+        ),
+    ],
+)
+def test_what_prefix_hits_and_drafts_do_is_said_where_there_are_any(fields, says):
+    plan = Plan(**fields)
+    found = [words for words in captions(page(short_query(plan))) if "found in the pool" in words or "yields" in words]
+    assert found == ([] if says is None else [says])
+
+
 def test_any_two_of_littles_law_give_the_third_and_memory_caps_the_first():
     app = page({})
     app.number_input(key="little_rate").set_value(10.0)

@@ -10,7 +10,8 @@ from kvplan.fleet import NO_FLEET
 
 LATENCIES = {name: field for field, name in fleet_words.TIMES.items()}
 POLL_S = 0.4
-PANEL_HEIGHT, HEADING_HEIGHT = 360, 28
+PANEL_HEIGHT = 400
+"""Pixels of the search, whether it runs or is done: those of the picture beside it with its heading."""
 
 
 def job_of(plan) -> jobs.Job:
@@ -68,9 +69,12 @@ def draw_frontier(report, points, found) -> str:
 
 def draw_search(report, job, found, problem) -> None:
     """How the simulator came to its number."""
-    with st.container(horizontal=True, vertical_alignment="center", height=HEADING_HEIGHT, border=False):
-        frame.heading("Replicas tried in the simulator", "the worst run of each number")
     with st.container(height=PANEL_HEIGHT, border=False, key="fleet_search"):
+        with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
+            frame.heading("Replicas tried in the simulator", "the worst run of each")
+            if found is not None:
+                # What scrolls must hold something that the keyboard reaches.
+                frame.csv(pd.DataFrame(fleet_tables.search_rows(found)), "kvplan-replicas.csv")
         run_every = None if job is None or job.is_over else POLL_S
         st.fragment(show_search, run_every=run_every)(report, job, found, problem)
 
@@ -115,7 +119,7 @@ def draw_fleet(report, runs) -> None:
     left, right = st.columns(2, gap="medium")
     with left, st.container(gap="xsmall"):
         latency = draw_frontier(report, points, found)
-    with right, st.container(gap="xsmall"):
+    with right:
         draw_search(report, job, found, problem)
     draw_words(report, fleet)
     if points:
