@@ -26,7 +26,8 @@ of two kinds that take turns, and within each reading and computing overlap:
   one.
 - **FLOP of attention**: 2 for each element of a key and a value of each query head, for each token attended to. A
   decoding MLA layer works on its latent, a prefill on the keys and values it unpacks.
-- **All-reduces**: two a layer with tp, each a latency and 2 (p - 1) / p of the message over the link.
+- **All-reduces**: two a layer with tp, one in Falcon and Nemotron-H, each a latency and 2 (p - 1) / p of the message
+  over the link.
 - **Pipeline stages** follow each other for a token, and work on as many parts of the batch at a time.
 
 The longer of reading and computing counts within each kind of kernel and not over the whole step: a step of a large
@@ -43,7 +44,8 @@ between tokens.
 LIMITS = """\
 Not modelled: kernels of linear attention beyond their matrices, the selection inside an indexer, uneven routing of
 experts, all-to-all of expert parallelism, data-parallel attention, quantising of activations, image encoders, and the
-host's time for sampling and scheduling beyond one constant. Gemma-3n layers that share a cache count as reading none.
+host's time for sampling and scheduling beyond one constant. Layers of Gemma-3n and
+Gemma 4 E2B and E4B that share a cache count as reading none.
 """
 
 
@@ -101,7 +103,7 @@ def _sentence(quantity: str) -> str:
 
 def _factors() -> Iterator[tuple[str, Factor]]:
     facts = roofline_facts
-    yield "Bandwidth: cache, weights in 16 bits and fp8", facts.BANDWIDTH
+    yield "Bandwidth: cache, weights in 16 bits, fp8, nvfp4, mxfp4", facts.BANDWIDTH
     for dtype, factor in facts.NARROW_BANDWIDTH.items():
         yield f"Bandwidth: weights in {dtype}", factor
     yield "FLOP/s in 16 bits", facts.COMPUTE_16

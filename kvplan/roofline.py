@@ -16,9 +16,10 @@ from typing import NamedTuple
 
 from kvplan import cache
 from kvplan.catalog import Setting
-from kvplan.overrides import layer_total
-from kvplan.roofline_facts import COLLECTIVES_PER_LAYER, ROPE_DIM, STAGE_S, collective_s, math_rate
+from kvplan.overrides import layer_total, loads_all
+from kvplan.roofline_facts import ROPE_DIM, STAGE_S, collective_s, collectives_per_layer, math_rate
 from kvplan.specs import ATTENTION_KINDS, LayerGroup
+from kvplan.weights import weight_bytes_at
 
 ACTIVATION_BYTES = 2
 """Activations cross a link in 16 bits."""
@@ -141,7 +142,7 @@ class StepTime:
         if not prefill_tokens:
             return self.step_s(0, decoding, resident_tokens) / self.accepted
         held = resident_tokens - prefill_tokens
-        prefill_tokens *= self.computed_share
+        prefill_tokens = max(1.0, prefill_tokens * self.computed_share)
         resident_tokens = held + prefill_tokens
         whole = self.step_s(prefill_tokens, decoding, resident_tokens)
         if self.accepted == 1 or not decoding:
@@ -153,10 +154,11 @@ class StepTime:
         return self.parts(prefill_tokens, decoding, resident_tokens).total_s
 
     def parts(self, prefill_tokens: float, decoding: float, resident_tokens: float) -> StepParts:
-        """What the step takes, part by part. Pipeline stages work on as many shares of the batch at a time."""
+        """What the step takes, part by part. Pipeline stages work on as many shares of the batch at a time;
+        a prompt alone goes through one after the other."""
         work = self.work
-        shares = min(self.stages, max(1, decoding + (prefill_tokens > 0)))
-        sequences, fed = decoding / shares, prefill_tokens / shares
+        sequences = decoding / min(self.stages, max(1, decoding))
+        fed = prefill_tokens / (self.stages if decoding else 1)
         tried = sequences * (1 + self.drafted)
         flop = (tried + fed) * work.body_flop + (tried + (fed > 0)) * work.head_flop
         read = attention = 0.0
@@ -231,7 +233,7 @@ def work(setting: Setting) -> Work:
     body = total - inputs - head - experts * (1 - share)
     layers = layer_total(model)
 
-    bytes_of = _bytes_of(setting, total)
+    bytes_of = _bytes_of(setting, total, inputs)
     read, expert_bytes = bytes_of(total - inputs - experts, False), bytes_of(experts, True)
     drafts = cache.draft_group(setting) if setting.speculative_tokens else None
     drafted = drafts.layers if drafts else 0
@@ -247,7 +249,7 @@ def work(setting: Setting) -> Work:
         attention=_merged(_attention(setting, _decode_dims)),
         prompt_attention=_merged(_attention(setting, _prefill_dims)),
         draft_bytes=draft_bytes / tp if drafted else 0.0,
-        collectives=COLLECTIVES_PER_LAYER * layers if tp > 1 else 0,
+        collectives=collectives_per_layer(model.model_type) * layers if tp > 1 else 0,
         reduced_bytes=ACTIVATION_BYTES * (shape.hidden_size if shape else 0),
     )
 
@@ -260,25 +262,38 @@ def _expert_share(setting: Setting) -> float:
     return min(1.0, model.shape.num_experts_per_tok / model.num_experts)
 
 
-def _bytes_of(setting: Setting, total: int):
-    """Bytes of some of the parameters, by what the whole model weighs: those a quantised checkpoint spares take 16 bits
-    and the others share the rest evenly, experts alone where only these are quantised."""
-    model, size = setting.model, setting.weight_bytes
+def _bytes_of(setting: Setting, total: int, looked_up: int):
+    """Bytes of some of the parameters that steps read, by what the whole model weighs: those a quantised checkpoint
+    spares take 16 bits, tables that are looked up among them, and the others share the rest evenly, experts alone where
+    only these are quantised."""
+    model, size = setting.model, _read_size(setting, total)
     experts, spared = model.expert_parameters or 0, model.unquantized_parameters or 0
     if model.shape and model.shape.quantized_experts and not setting.plan.weight_dtype and experts:
         spared = total - experts
     if 2 * total <= size or spared >= total:
         return lambda parameters, routed: size * parameters / total
     narrow = max(0.0, size - 2 * spared) / (total - spared)
+    kept = spared - looked_up if spared >= looked_up else spared
+    share = min(1.0, kept / (total - looked_up - experts))
 
     def bytes_of(parameters: int, routed: bool) -> float:
-        """Parameters that are not routed hold all that is spared."""
-        if routed:
-            return narrow * parameters
-        share = spared / (total - experts)
-        return parameters * (2 * share + narrow * (1 - share))
+        """Parameters that are read and not routed hold all that is spared but for the tables."""
+        return narrow * parameters if routed else parameters * (2 * share + narrow * (1 - share))
 
     return bytes_of
+
+
+def _read_size(setting: Setting, total: int) -> float:
+    """Bytes of the weights that steps may read: without an encoder, which runs once for a request, and without layers
+    for multi-token prediction, which are counted as a draft."""
+    plan, model, size = setting.plan, setting.model, setting.weight_bytes
+    if plan.weights_gib is not None:
+        return size
+    if loads_all(plan, model):
+        size = size * model.loaded_weight_bytes / model.weight_bytes
+    if not model.multimodal or model.parameters is None:
+        return size
+    return min(size, weight_bytes_at(plan.weight_dtype or model.dtype, total, model.unquantized_parameters or 0))
 
 
 def _reads(setting: Setting) -> list[Reach]:
@@ -311,7 +326,7 @@ def _layers(setting: Setting) -> list[tuple[LayerGroup, int]]:
     found = [(group, sum(stages)) for group, stages in cache.staged(setting)]
     if cache.draft_group(setting) is not None:
         group, layers = found.pop()
-        found.append((group, layers * max(1, setting.speculative_tokens)))
+        found += [(group, layers * setting.speculative_tokens)] if setting.speculative_tokens else []
     return found
 
 
@@ -323,11 +338,12 @@ def _attention(setting: Setting, dims) -> list[Reach]:
     for group, layers in _layers(setting):
         if group.kind not in ATTENTION_KINDS and group.kind not in ("mla", "compressed"):
             continue
-        limit = group.window or math.inf
-        if group.index_topk:
-            limit = group.index_topk * max(1, group.compress_ratio)
-        ratio = max(1, group.compress_ratio)
-        found.append(Reach(limit, 2 * layers * heads * dims(setting, group) / setting.plan.tp / ratio))
+        each, ratio = 2 * layers * heads * dims(setting, group) / setting.plan.tp, group.compress_ratio
+        if group.window:
+            found.append(Reach(group.window, each))
+        if ratio or not group.window:
+            ratio = max(1, ratio)
+            found.append(Reach(group.index_topk * ratio or math.inf, each / ratio))
     return found
 
 

@@ -13,8 +13,9 @@ NODE_DEVICES = 8
 """Devices that share a fast link; more than these talk over the network."""
 ROPE_DIM = 64
 """Elements of an MLA latent that carry positions and are no part of its value (DeepSeek-AI 2024, all models so far)."""
-COLLECTIVES_PER_LAYER = 2
-"""All-reduces of a layer under tensor parallelism: after attention and after the feed-forward network."""
+ONE_COLLECTIVE = frozenset({"falcon", "nemotron_h"})
+"""Model types whose layers have one all-reduce under tensor parallelism: attention and the feed-forward network stand
+side by side (Falcon), or are layers of their own (Nemotron-H). Others have two, one after each."""
 
 
 @dataclass(frozen=True)
@@ -28,12 +29,10 @@ class Factor:
 
 
 BANDWIDTH = Factor(0.70, 0.62, 0.76, "rows 1, 4, 5: gpt-fast on A100, bf16, tp 1 to 8; spread of rows 7 and 8")
-"""Share of the peak bandwidth that reading the cache, and weights of 16 bits or fp8, reaches."""
+"""Share of the peak bandwidth that reading the cache, and weights of 16 bits or in floats of 8 or 4, reaches."""
 NARROW_BANDWIDTH = {
     "int8": Factor(0.58, 0.51, 0.65, "rows 2 and 6: gpt-fast on A100, weights unpacked by the kernel"),
     "int4": Factor(0.42, 0.36, 0.48, "rows 3 and 6: gpt-fast on A100, weights unpacked by the kernel"),
-    "nvfp4": Factor(0.80, 0.60, 0.80, "row 10: GB10, with the head in 16 bits (0.60 were it in 4 too)"),
-    "mxfp4": Factor(0.80, 0.60, 0.80, "row 10: GB10, nvfp4; none of its own"),
 }
 """The same for reading weights that a kernel unpacks: what it saves in bytes it loses in part in work."""
 
@@ -97,6 +96,11 @@ def math_rate(gpu: GpuSpec, weight_dtype: str) -> tuple[int, str] | None:
         return gpu.fp8_flop_per_s, "fp8"
     rate = gpu.bf16_flop_per_s or gpu.fp16_flop_per_s
     return (rate, "bf16" if gpu.bf16_flop_per_s else "fp16") if rate else None
+
+
+def collectives_per_layer(model_type: str | None) -> int:
+    """All-reduces of a layer under tensor parallelism."""
+    return 1 if model_type in ONE_COLLECTIVE else 2
 
 
 def collective_s(gpu: GpuSpec, tp: int) -> tuple[float, float]:

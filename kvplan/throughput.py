@@ -12,6 +12,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+
 from kvplan import lengths
 from kvplan.cache import shared_blocks
 from kvplan.catalog import Setting
@@ -20,6 +22,8 @@ from kvplan.roofline_facts import math_rate
 
 MOST_BATCH = 2**20
 """No limit is searched beyond."""
+LEAST_STEPS = 1e-9
+"""Decode steps of a mean request below which it has none: what is left is rounding."""
 
 
 @dataclass(frozen=True)
@@ -67,53 +71,55 @@ def engine(setting: Setting, block_size: int) -> Engine | None:
 
 
 def demand(setting: Setting, block_size: int) -> Demand:
-    """The mean request of the plan's workload, clipped to its context."""
+    """The mean request of the plan's workload, clipped to its context; each yields at least one token."""
     found, context = setting.lengths, setting.plan.context
     prompts, outputs = lengths.clipped(found, context)
+    outputs = np.maximum(outputs, 1)
+    hits = prompt_hits(setting, prompts, block_size)
     prompt, output = float(found.shares @ prompts), float(found.shares @ outputs)
-    hit = hit_tokens(setting, block_size)
-    hits = prompts * (hit / prompt) if setting.plan.prefix_hit_rate is not None and prompt else _at_most(prompts, hit)
-    computed = float(found.shares @ (prompts - hits))
-    attended = float(found.shares @ (prompts**2 - hits**2)) / 2 / computed if computed else 0.0
+    computed, attended = float(found.shares @ (prompts - hits)), mean_attended(prompts, hits, found.shares)
     # The first token comes out of the prefill, so that the steps which decode begin with the second.
-    steps = max(output - 1, 1e-9)
-    held = (lengths.resident_mean(found, context) * output - prompt - 1) / steps
-    return Demand(prompt, computed, attended, output, max(float(held), prompt + 1))
+    token_steps = float(found.shares @ (prompts * (outputs - 1) + outputs * (outputs + 1) / 2 - 1))
+    held = token_steps / (output - 1) if output - 1 > LEAST_STEPS else prompt + 1
+    return Demand(prompt, computed, attended, output, max(held, prompt + 1))
 
 
-def hit_tokens(setting: Setting, block_size: int) -> float:
-    """Tokens of a mean prompt that are found in the pool: by the plan's rate, else the whole blocks of its shared
-    prefix, where prefixes are cached."""
+def prompt_hits(setting: Setting, prompts: np.ndarray, block_size: int) -> np.ndarray:
+    """Tokens of each prompt that are found in the pool: by the plan's rate, else the whole blocks of its shared prefix,
+    where prefixes are cached. A prompt has at least one token of its own to compute."""
     plan = setting.plan
     if not plan.enable_prefix_caching:
-        return 0.0
-    if plan.prefix_hit_rate is not None:
-        return plan.prefix_hit_rate * lengths.mean_prompt(setting.lengths, plan.context)
-    return float(shared_blocks(plan.shared_prefix_tokens, plan.context, block_size) * block_size)
+        found = 0.0
+    elif plan.prefix_hit_rate is not None:
+        found = plan.prefix_hit_rate * prompts
+    else:
+        found = float(shared_blocks(plan.shared_prefix_tokens, plan.context, block_size) * block_size)
+    return np.minimum((prompts - 1).clip(0), found)
 
 
-def _at_most(prompts, hit: float):
-    """A prompt has at least one token of its own to compute."""
-    return (prompts - 1).clip(0, hit)
+def mean_attended(prompts: np.ndarray, hits: np.ndarray, shares: np.ndarray) -> float:
+    """Tokens that a computed token of the prompts attends to on average: those before it, found or computed."""
+    computed = float(shares @ (prompts - hits))
+    return float(shares @ (prompts**2 - hits**2)) / 2 / computed if computed else 0.0
 
 
 def operate(engine: Engine, concurrency: float) -> Operation:
     """The steady state with so many requests in the system, at least 1.
 
     Each that ends is followed by another, whose prompt is computed in a step of the others; where their prompts fill
-    the steps, requests wait for their prefill and fewer decode.
+    the steps, requests wait for their prefill and fewer decode, and no more come and go than full steps carry.
     """
     asked, step = engine.demand, engine.step
     others = (concurrency - 1) / concurrency
     decode_steps = max(asked.output - 1, 1) / step.accepted
-    most = engine.max_num_batched_tokens / (1 + step.drafted + others * asked.computed / decode_steps)
+    most = engine.max_num_batched_tokens / (1 + step.drafted + asked.computed / decode_steps)
     decoding = min(concurrency, most)
-    begun = others * decoding / decode_steps
-    step_s = _mean_step_s(engine, decoding, begun)
+    step_s = _mean_step_s(engine, decoding, others * decoding / decode_steps)
+    full_s = _mean_step_s(engine, most, most / decode_steps)
     tpot_s = step_s / step.accepted
     ttft_s = first_token_s(engine, decoding * others) + (step_s / 2 if concurrency > 1 else 0.0)
     decode_s = (asked.output - 1) * tpot_s
-    rate = min(concurrency / (ttft_s + decode_s), decoding / decode_s if decode_s else math.inf)
+    rate = min(concurrency / (ttft_s + decode_s), most / (decode_steps * full_s))
     e2e_s = concurrency / rate
     return Operation(concurrency, decoding, step_s, e2e_s - decode_s, tpot_s, e2e_s, rate, rate * asked.output)
 
@@ -132,12 +138,15 @@ def _mean_step_s(engine: Engine, decoding: float, begun: float) -> float:
 
 
 def first_token_s(engine: Engine, decoding: float = 0.0) -> float:
-    """Seconds to prefill a mean prompt beside so many decoding sequences, in as many steps as it takes."""
-    asked = engine.demand
+    """Seconds to prefill a mean prompt beside so many decoding sequences, in as many steps as it takes.
+
+    A part of a prompt goes through all pipeline stages in one share of the batch.
+    """
+    asked, shares = engine.demand, engine.step.stages if decoding else 1
     room = max(1.0, engine.max_num_batched_tokens - decoding * (1 + engine.step.drafted))
     whole, rest = divmod(max(asked.computed, 1.0), room)
-    full = whole * _step_s(engine.step, room, decoding, asked.held) if whole else 0.0
-    return full + (_step_s(engine.step, rest, decoding, asked.held) if rest else 0.0)
+    full = whole * _step_s(engine.step, shares * room, decoding, asked.held) if whole else 0.0
+    return full + (_step_s(engine.step, shares * rest, decoding, asked.held) if rest else 0.0)
 
 
 def _step_s(step: StepTime, prefill: float, decoding: float, held: float) -> float:
@@ -192,7 +201,7 @@ def kv_equals_weights_batch(engine: Engine) -> float | None:
 def little(*, concurrency: float | None = None, rate: float | None = None, time_s: float | None = None) -> float:
     """The third of L = lambda W from the two given. Raises ValueError unless exactly two are, each above 0.
 
-    >>> little(rate=3.125, time_s=4.48)
+    >>> little(rate=3.5, time_s=4.0)
     14.0
     """
     given = {"concurrency": concurrency, "rate": rate, "time_s": time_s}

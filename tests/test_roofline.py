@@ -61,7 +61,6 @@ def test_a_step_reads_every_weight_once_but_a_table_that_is_looked_up(fields, ex
     assert found.weights_read(1) == found.weights_read(500) == pytest.approx(expected, rel=1e-6)
 
 
-# FAILS: tables that are looked up leave with the mean width of the weights and not with their 16 bits.
 @pytest.mark.parametrize(
     ("dtype", "bits"),
     [("fp8", 8), ("int8", 8), ("int4", 4 + 20 / 128), ("nvfp4", 4.5), ("mxfp4", 4.25)],
@@ -72,7 +71,6 @@ def test_quantised_weights_are_read_at_their_width_and_the_head_and_norms_at_16_
     assert work_of(weight_dtype=dtype).weight_bytes == pytest.approx(expected, rel=1e-9)
 
 
-# FAILS for what is not tied, by the same.
 @pytest.mark.parametrize("dtype", ["fp8", "int4", "nvfp4"])
 @pytest.mark.parametrize("model", ["llama-3.3-70b", "qwen3-8b", "mixtral-8x7b-v0.1", "phi-4", "gemma-2-9b", "qwen2-7b"])
 def test_what_a_quantised_model_reads_is_what_it_weighs_less_its_looked_up_table_in_16_bits(model, dtype):
@@ -81,7 +79,6 @@ def test_what_a_quantised_model_reads_is_what_it_weighs_less_its_looked_up_table
     assert all_weights(work(setting)) == pytest.approx(setting.weight_bytes - 2 * looked_up, rel=1e-9)
 
 
-# FAILS: DeepSeek-V3 by the same; gpt-oss quantises its experts alone.
 @pytest.mark.parametrize(
     ("model", "size", "read"),
     [
@@ -102,7 +99,6 @@ def test_only_the_experts_of_gpt_oss_are_narrow():
     assert found.expert_bytes == pytest.approx(69_127_498_629 - 2 * (GPT_OSS - GPT_OSS_EXPERTS), rel=1e-9)
 
 
-# FAILS: an encoder of images counts as read in every step, Gemma 3 4B +19%.
 @beside_facts
 @pytest.mark.parametrize(
     "fact",
@@ -225,7 +221,6 @@ def test_sliding_layers_of_a_prefill_cost_n_w_and_full_ones_half_of_n_squared():
     assert found.prefill_attention(500) == pytest.approx(16_384 * 62 * 500)  # shorter than the window
 
 
-# FAILS: layers that compress 128 tokens attend to one entry, and none of ratio 4 to its window.
 @pytest.mark.parametrize(
     ("model", "tokens", "windows", "fine", "coarse", "topk"),
     [
@@ -305,7 +300,6 @@ def test_states_are_read_and_written_whole_whatever_the_length(fields, states, p
     assert found.cache_read(1_000) == 2 * states + 1_000 * per_token
 
 
-# FAILS: layers of a draft are read though nothing is drafted.
 def test_a_draft_is_read_for_each_token_it_drafts_and_not_without_any():
     """EAGLE-3 on Llama 3.1 8B: a layer of 4,096 bytes a token."""
     for drafted in (1, 3, 0):
@@ -320,7 +314,6 @@ def test_a_draft_reads_the_head_and_its_layer_for_each_token():
     assert work_of(spec_method="ngram", spec_tokens=3).draft_bytes == 0
 
 
-# FAILS: layers for multi-token prediction are spread over the weights and counted as a draft once more.
 @pytest.mark.parametrize("model", ["deepseek-v3", "qwen3-next-80b-a3b", "glm-4.5-air"])
 def test_drafting_does_not_change_what_the_model_itself_reads(model):
     plain, drafting = work_of(model=model), work_of(model=model, spec_method="mtp", spec_tokens=1)
@@ -362,7 +355,6 @@ def test_the_all_reduces_of_a_70b_step_of_64_take_their_latency_160_times():
     assert parts.reducing_s == pytest.approx(160 * (COLLECTIVE_S[8].value + 2**20 * 1.75 / (0.7 * 300e9)))
 
 
-# FAILS: every layer counts two.
 @pytest.mark.parametrize(
     ("model", "collectives"),
     [("llama-3.1-8b", 64), ("nemotron-h-56b-base-8k", 118), ("falcon-40b", 60)],
@@ -545,7 +537,6 @@ def test_no_decode_step_is_shorter_with_more_bytes(plan, batch, context, wider):
     assert step <= wide * ONE_CUT
 
 
-# FAILS for pipelines: with a prompt a single sequence is divided among two stages, and half of it is read.
 @settings(max_examples=200)
 @given(known_plans(**SERVED), BATCHES, CONTEXTS, st.integers(1, 8192))
 def test_no_step_is_shorter_with_a_prompt(plan, batch, context, prompt):

@@ -167,7 +167,6 @@ def test_the_mean_request_of_a_workload_is_that_of_requests_drawn_from_it(worklo
     assert found.held == pytest.approx(held, rel=0.02)
 
 
-# FAILS: a part of a token counts as one, so that few decode and hold thousands of times what they can.
 @pytest.mark.parametrize("output", [1, 1.2, 2, 5])
 def test_short_outputs_are_of_at_least_one_token(output):
     """Against 400,000 exponential lengths, those below one token of one; drawn ones are rounded besides."""
@@ -219,7 +218,6 @@ def test_a_saturated_replica_computes_full_steps():
     assert busy.requests_per_s == pytest.approx(busy.decoding / (63 * busy.step_s), rel=1e-3)
 
 
-# FAILS: rates below 0, or above what the steps carry.
 @pytest.mark.parametrize(
     "fields",
     [
@@ -296,7 +294,6 @@ def ordered(values):
     return st.tuples(values, values).map(sorted)
 
 
-# FAILS: outputs below a token, pipelines with one that decodes, and full steps that lose one as others wait.
 @settings(max_examples=150)
 @given(known_plans(**SERVED), ordered(BATCHES))
 def test_no_time_of_a_request_falls_with_the_batch_and_littles_law_holds(plan, batches):
@@ -312,7 +309,6 @@ def test_no_time_of_a_request_falls_with_the_batch_and_littles_law_holds(plan, b
         assert at.decoding <= batch
 
 
-# FAILS by the last of these.
 @settings(max_examples=150)
 @given(known_plans(**WITH_OUTPUTS), ordered(BATCHES))
 def test_no_throughput_falls_with_the_batch(plan, batches):
@@ -325,7 +321,6 @@ def test_no_throughput_falls_with_the_batch(plan, batches):
 POOLS = st.integers(2**30, 2**40)
 
 
-# FAILS: outputs below a token.
 @given(known_plans(**SERVED | {"batch": st.none()}), ordered(POOLS))
 def test_no_throughput_at_the_ceiling_falls_when_the_pool_grows(plan, pools):
     small, large = (
@@ -350,7 +345,6 @@ def test_a_rate_is_met_by_as_few_as_it_takes_or_not_at_all(plan, most, part):
         assert at.requests_per_s == pytest.approx(rate)
 
 
-# FAILS: pipelines, of which two may be faster than one.
 @given(
     known_plans(**WITH_OUTPUTS),
     st.integers(1, 600),
@@ -367,7 +361,6 @@ def test_the_largest_batch_meets_its_rule_and_none_beyond_does(plan, batch, part
     assert met == [each <= largest for each in range(1, 1_001, 7)]
 
 
-# FAILS: outputs below a token; of a prompt of two no half token is left.
 @given(known_plans(**SERVED | {"enable_prefix_caching": st.just(True)}), ordered(st.floats(0, 1)), BATCHES)
 def test_more_prefix_hits_never_cost(plan, rates, batch):
     few, many = (known_engine(plan, prefix_hit_rate=rate) for rate in rates)
@@ -439,7 +432,6 @@ def test_one_request_of_one_token_is_its_prefill():
     assert math.isnan(tpot_s)
 
 
-# FAILS: what is found is not attended to; a prompt that is found whole has no token.
 @pytest.mark.parametrize(
     "fields",
     [
@@ -455,7 +447,6 @@ def test_prefix_hits_shorten_the_prefill_of_the_simulator_as_they_do_in_the_clos
     assert found == pytest.approx(closed, rel=1e-6)
 
 
-# FAILS by the same.
 def test_the_second_request_with_a_shared_prefix_takes_what_the_closed_form_says():
     plan = Plan(**ROOMY, prompt_mean=4_000, output_mean=50, shared_prefix_tokens=3_000)
     run, found = simulate([(0, 4_000, 50), (100, 4_000, 50)], plan), engine_of(plan)
@@ -470,7 +461,6 @@ def test_a_sequence_that_fills_its_window_is_near_the_closed_form_of_its_mean():
     assert found != pytest.approx(closed, rel=1e-9)
 
 
-# FAILS: with a prompt each of two stages has half of the sequence, and what is accepted is taken off the whole.
 def test_a_prompt_beside_one_that_drafts_in_a_pipeline_takes_time():
     plan = Plan(**ROOMY, pp=2, spec_method="ngram", spec_tokens=8, acceptance_rate=1.0)
     run = simulate([(0, 100_000, 1_000), (6.5, 1, 5)], plan)
@@ -478,7 +468,6 @@ def test_a_prompt_beside_one_that_drafts_in_a_pipeline_takes_time():
     assert 0.001 < run.ttft_s[1] < 0.02
 
 
-# FAILS: a prompt counts as divided among the stages, each a part of its layers.
 def test_a_prompt_takes_no_less_time_in_a_pipeline_in_which_others_decode():
     found = engine_of(Plan(**ROOMY, pp=4, prompt_mean=4_000))
     assert first_token_s(found, 8) > first_token_s(found)
@@ -554,7 +543,6 @@ def test_the_simulator_is_as_fast_in_a_steady_state_as_the_closed_form(fields, b
     assert closed == pytest.approx(saturated(plan, batch, number), rel=0.10)
 
 
-# FAILS: the only token of each counts as free.
 @pytest.mark.parametrize("prompt", [100, 1_000])
 def test_requests_of_one_token_end_as_fast_as_their_prompts_are_computed(prompt):
     plan = Plan(**ROOMY, prompt_mean=prompt, output_mean=1)
