@@ -302,6 +302,7 @@ def _efficiency(plan: Plan, gpu: GpuSpec, weight_dtype: str) -> Efficiency:
         "weights": plan.bandwidth_efficiency,
         "cache": plan.bandwidth_efficiency,
         "compute": plan.compute_efficiency,
+        "attention": plan.compute_efficiency,
         "overhead_s": plan.step_overhead_s,
     }
     own = {name: Factor(value, value, value, "set in this plan") for name, value in given.items() if value is not None}

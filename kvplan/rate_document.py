@@ -14,7 +14,7 @@ A step takes `n` tokens of prompts and one token of each of `B` decoding sequenc
 of two kinds that take turns, and within each reading and computing overlap:
 
     step      = max(weights read / bandwidth, FLOP of matrices / peak)
-              + max(cache read / bandwidth, FLOP of attention / peak)
+              + max(cache read / bandwidth, FLOP of attention / peak in 16 bits)
               + all-reduces + host
 
 - **Weights read**: every parameter but an input embedding that is only looked up, once a step. Of routed experts the

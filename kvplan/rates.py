@@ -174,7 +174,7 @@ def _batches(last: int, batch: int) -> np.ndarray:
 
 def _point(engine: Engine, name: str, parts: StepParts) -> Point:
     step = engine.step
-    flop = (parts.matrices_s + parts.attention_s) * step.flop_per_s
+    flop = parts.matrices_s * step.flop_per_s + parts.attention_s * step.attention_flop_per_s
     read = parts.weights_s * step.weight_bytes_per_s + parts.cache_s * step.cache_bytes_per_s
     return Point(name, flop / read, flop / parts.total_s, parts)
 

@@ -125,6 +125,7 @@ class StepTime:
     weight_bytes_per_s: float
     cache_bytes_per_s: float
     flop_per_s: float
+    attention_flop_per_s: float
     overhead_s: float
     latency_s: float
     reduced_s_per_byte: float
@@ -173,7 +174,7 @@ class StepTime:
             weights / self.weight_bytes_per_s,
             flop / self.flop_per_s,
             read / self.cache_bytes_per_s,
-            attention / self.flop_per_s,
+            attention / self.attention_flop_per_s,
             self._reducing_s(tried + fed),
             self.overhead_s,
         )
@@ -199,6 +200,8 @@ def step_time(setting: Setting, attended: float) -> StepTime | None:
         weight_bytes_per_s=gpu.bandwidth_bytes_per_s * found.weights.value,
         cache_bytes_per_s=gpu.bandwidth_bytes_per_s * found.cache.value,
         flop_per_s=peak[0] * found.compute.value,
+        # Attention multiplies activations, in 16 bits whatever the weights are stored in.
+        attention_flop_per_s=math_rate(gpu, setting.model.dtype)[0] * found.attention.value,
         overhead_s=found.overhead_s.value,
         latency_s=latency,
         reduced_s_per_byte=per_byte,

@@ -68,11 +68,13 @@ TYPICAL_STEP_S = 0.020
 
 @dataclass(frozen=True)
 class Efficiency:
-    """The factors of one plan. `weights` applies to the bytes of weights, `cache` to those of the cache."""
+    """The factors of one plan. `weights` applies to the bytes of weights, `cache` to those of the cache, `compute` to
+    the FLOP of matrices and `attention` to its own."""
 
     weights: Factor
     cache: Factor
     compute: Factor
+    attention: Factor
     overhead_s: Factor
 
 
@@ -82,6 +84,7 @@ def efficiency(gpu: GpuSpec, weight_dtype: str, *, enforce_eager: bool) -> Effic
         weights=NARROW_BANDWIDTH.get(weight_dtype, BANDWIDTH),
         cache=BANDWIDTH,
         compute=_compute(gpu, weight_dtype),
+        attention=COMPUTE_16,
         overhead_s=EAGER_OVERHEAD_S if enforce_eager else OVERHEAD_S,
     )
 

@@ -543,3 +543,21 @@ def test_no_step_is_shorter_with_a_prompt(plan, batch, context, prompt):
     found = known_step(plan)
     assert found.step_s(0, batch, batch * context) <= found.step_s(prompt, batch, batch * context + prompt) * ONE_CUT
     assert 0 <= found(0, batch, batch * context) <= found(prompt, batch, batch * context + prompt) * ONE_CUT
+
+
+@pytest.mark.parametrize(
+    ("gpu", "dtype", "matrices", "attention"),
+    [
+        ("b200", "nvfp4", 9000e12 * 0.39, 2250e12 * 0.67),
+        ("h100-sxm", "fp8", 1978.9e12 * 0.39, 989.4e12 * 0.67),
+        ("a100-80-sxm", "int4", 312e12 * 0.67, 312e12 * 0.67),
+        ("t4", "fp16", 65e12 * 0.67, 65e12 * 0.67),
+    ],
+)
+def test_attention_computes_in_16_bits_whatever_the_weights_are_stored_in(gpu, dtype, matrices, attention):
+    step = step_time(resolve(Plan(gpu=gpu, weight_dtype=dtype)), attended=1000)
+    assert step.flop_per_s == pytest.approx(matrices)
+    assert step.attention_flop_per_s == pytest.approx(attention)
+    assert step.parts(2000, 0, 2000).attention_s == pytest.approx(
+        2000 * step.work.prefill_attention(1000) / attention, rel=1e-12
+    )
