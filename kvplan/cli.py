@@ -109,6 +109,11 @@ def _parser() -> argparse.ArgumentParser:
     levers.add_argument("--json", action="store_true", help="print JSON with stable keys")
     levers.set_defaults(run=_levers)
 
+    fleet = commands.add_parser("fleet", help="replicas, GPUs and money for the plan's rate and targets, simulated")
+    _add_plan_options(fleet)
+    fleet.add_argument("--json", action="store_true", help="print JSON with stable keys")
+    fleet.set_defaults(run=_fleet)
+
     log = commands.add_parser("log", help="an engine's start-up log: what it states, beside the prediction")
     log.add_argument("file", metavar="FILE", help="the log; - for standard input")
     log.add_argument("--hf-config", metavar="FILE", help="the model's config.json, where it is no preset")
@@ -296,6 +301,23 @@ def _levers(options: argparse.Namespace) -> None:
     report = _evaluated(plan)
     found = levers(report)
     print(json.dumps(to_dict(plan, found), indent=2, allow_nan=False) if options.json else as_text(report, found))
+
+
+def _fleet(options: argparse.Namespace) -> None:
+    from kvplan.fleet_search import search, to_dict
+    from kvplan.fleet_tables import text
+    from kvplan.frontier import frontier
+
+    plan = _plan(options, _trace(options))
+    report = _evaluated(plan)
+    try:
+        found = search(plan, progress=_progress())
+    except ValueError as error:
+        raise BadInput(str(error)) from None
+    if options.json:
+        print(json.dumps(to_dict(plan, found), indent=2, allow_nan=False))
+    else:
+        print(text(report, frontier(plan), found))
 
 
 def _accuracy(options: argparse.Namespace) -> None:

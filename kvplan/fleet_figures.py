@@ -22,12 +22,12 @@ from kvplan.drawing import (
 )
 from kvplan.fleet import Fleet
 from kvplan.fleet_search import Found
-from kvplan.fleet_words import TIMES, split, target, three, worst
+from kvplan.fleet_words import TIMES, split, target, worst
 from kvplan.frontier import Latency, Point, own, pareto, recommended
 from kvplan.labels import NEAR, Box, Canvas, Side
 from kvplan.palette import LIGHT, Palette
 from kvplan.report import Report
-from kvplan.units import count, duration
+from kvplan.units import count, duration, usd
 
 NOMINAL_WIDTH, HEIGHT, TOP = 420, 360, 24
 DOT, HOLLOW, AROUND = 8, 10, 18
@@ -84,8 +84,7 @@ def _cost(fleet: Fleet, priced: bool) -> float:
 
 
 def _money(fleet: Fleet, priced: bool) -> str:
-    """The cost in few characters."""
-    return f"{three(fleet.usd_per_hour)} USD" if priced else f"{count(fleet.gpus)} GPUs"
+    return usd(fleet.usd_per_hour) if priced else f"{count(fleet.gpus)} GPUs"
 
 
 def _simulated_spot(found: Found | None, latency: Latency, priced: bool) -> Spot | None:
@@ -188,5 +187,8 @@ def _draw_point(
     else:
         _dot(drawing, spot, hover, DOT, palette.reference if point.meets else palette.page, palette.reference, 1.2)
         beside, side = canvas.place(pixel, split(point), NOTE_SIZE)
-        if side.gap <= NEAR[0].gap:
+        *others, mine = canvas.taken
+        if side.gap > NEAR[0].gap or any(mine.overlaps(other) for other in others):
+            canvas.taken.pop()
+        else:
             write(drawing, split(point), *canvas.values(beside), palette.reference, side, NOTE_SIZE)

@@ -29,7 +29,8 @@ from kvplan.traffic import LEAST_RATE
 
 SCHEMA = "kvplan.fleet/1"
 SEEDS, FRESH_SEEDS = 3, 5
-"""Runs of a number of replicas, in the search and afterwards; it passes if each of them does."""
+"""Runs of a number of replicas, in the search and afterwards; it passes if each of them does, and the first that does
+not is the last."""
 PERCENTILE = 0.95
 FEWEST, MOST = 2_000, 20_000
 """Requests of a run that are judged, after as many that only fill the replica."""
@@ -53,10 +54,10 @@ ROUNDING = 1e-6
 
 @dataclass(frozen=True)
 class Trial:
-    """So many replicas, one of them simulated once with each of `seeds`: at `rate` requests/s with gaps that vary by
-    `cv`. `ttft_s` and `tpot_s` are the 95th percentile of each run over the `judged` requests of its second half; None
-    where nothing of these was served, or no output has a second token. `missed` names what the runs do not meet:
-    "ttft_s", "tpot_s", or "rate", which is then above what a replica completes that always has work.
+    """So many replicas, one of them simulated with each of `seeds` until a run misses a target: at `rate` requests/s
+    with gaps that vary by `cv`. `ttft_s` and `tpot_s` are the 95th percentile of each run over the `judged` requests of
+    its second half; None where nothing of these was served, or no output has a second token. `missed` names what the
+    last run does not meet: "ttft_s", "tpot_s", or "rate", which is above what a replica completes that always has work.
     """
 
     replicas: int
@@ -260,20 +261,24 @@ def _trial(bench: _Bench, replicas: int, seeds: Sequence[int]) -> Trial:
     cv = split_cv(bench.report.setting.arrival_cv, replicas)
     in_system = bench.running * min(1.0, rate / bench.saturated_rate)
     judged = _judged(bench, rate, cv, in_system)
-    runs = [
-        _simulated(bench, _requests(bench, 2 * judged, seed), ("gamma", rate, cv), seed, in_system) for seed in seeds
-    ]
-    late = [(run.ttft_s[run.places >= judged], run.tpot_s[run.places >= judged]) for run in runs]
-    return _judgement(bench, late, replicas=replicas, rate=rate, cv=cv, judged=judged, seeds=tuple(seeds))
+
+    def times(seed: int) -> tuple[np.ndarray, np.ndarray]:
+        run = _simulated(bench, _requests(bench, 2 * judged, seed), ("gamma", rate, cv), seed, in_system)
+        late = run.places >= judged
+        return run.ttft_s[late], run.tpot_s[late]
+
+    return _judgement(bench, times, seeds, replicas=replicas, rate=rate, cv=cv, judged=judged)
 
 
 def _alone(bench: _Bench) -> Trial:
     """The requests that are judged in the shortest runs, so far apart that none meets another."""
-    rate = _lonely_rate(bench)
-    requests = [_requests(bench, 2 * FEWEST, seed)[FEWEST:] for seed in range(SEEDS)]
-    runs = [_simulated(bench, each, ("gamma", rate, 0.0), 0, 1) for each in requests]
-    times = [(run.ttft_s, run.tpot_s) for run in runs]
-    return _judgement(bench, times, replicas=0, rate=0.0, cv=0.0, judged=FEWEST, seeds=tuple(range(SEEDS)))
+
+    def times(seed: int) -> tuple[np.ndarray, np.ndarray]:
+        requests = _requests(bench, 2 * FEWEST, seed)[FEWEST:]
+        run = _simulated(bench, requests, ("gamma", _lonely_rate(bench), 0.0), seed, 1)
+        return run.ttft_s, run.tpot_s
+
+    return _judgement(bench, times, range(SEEDS), replicas=0, rate=0.0, cv=0.0, judged=FEWEST)
 
 
 def _lonely_rate(bench: _Bench) -> float:
@@ -297,20 +302,30 @@ def _judged(bench: _Bench, rate: float, cv: float, in_system: float) -> int:
     return math.ceil(min(max(FEWEST, SERVICE_TIMES * in_system, BURSTS * cv**2, queue**2), MOST))
 
 
-def _judgement(bench: _Bench, times: list[tuple[np.ndarray, np.ndarray]], **known) -> Trial:
-    setting = bench.report.setting
-    ttft_s = tuple(percentiles(first, [PERCENTILE])[0] for first, _ in times)
-    tpot_s = tuple(percentiles(between, [PERCENTILE])[0] for _, between in times)
-    missed = {
-        "ttft_s": _exceeds(ttft_s, setting.ttft_s),
-        "tpot_s": _exceeds(tpot_s, setting.tpot_s),
-        "rate": known["rate"] > bench.saturated_rate,
-    }
-    return Trial(**known, ttft_s=ttft_s, tpot_s=tpot_s, missed=tuple(name for name, fails in missed.items() if fails))
+def _judgement(
+    bench: _Bench, times: Callable[[int], tuple[np.ndarray, np.ndarray]], seeds: Sequence[int], **known
+) -> Trial:
+    """What runs say whose TTFT and TPOT are those of `times`, one seed after the other until one misses a target."""
+    setting, ttft_s, tpot_s, missed = bench.report.setting, [], [], []
+    for seed in seeds:
+        first, between = (percentiles(values, [PERCENTILE])[0] for values in times(seed))
+        ttft_s.append(first)
+        tpot_s.append(between)
+        fails = {
+            "ttft_s": _exceeds(first, setting.ttft_s),
+            "tpot_s": _exceeds(between, setting.tpot_s),
+            "rate": known["rate"] > bench.saturated_rate,
+        }
+        missed = [name for name, is_missed in fails.items() if is_missed]
+        if missed:
+            break
+    return Trial(
+        **known, seeds=tuple(seeds[: len(ttft_s)]), ttft_s=tuple(ttft_s), tpot_s=tuple(tpot_s), missed=tuple(missed)
+    )
 
 
-def _exceeds(values: tuple[float | None, ...], target: float) -> bool:
-    return any(value is not None and value > target * (1 + ROUNDING) for value in values)
+def _exceeds(value: float | None, target: float) -> bool:
+    return value is not None and value > target * (1 + ROUNDING)
 
 
 def _requests(bench: _Bench, number: int, seed: int) -> np.ndarray:

@@ -127,7 +127,7 @@ def _lines(rows: list[dict]) -> list[str]:
 
 def _cell(value) -> str:
     if isinstance(value, float):
-        return f"{value:,.2f}"
+        return f"{value:,.2f}" if value >= 1 else f"{value:.3f}"
     return "–" if value is None else str(value)
 
 

@@ -11,7 +11,7 @@ from kvplan.frontier import Point, own, recommended
 from kvplan.metrics import Metric
 from kvplan.plan import Plan
 from kvplan.report import Report
-from kvplan.units import count, duration, percent
+from kvplan.units import capitalised, count, duration, percent, usd
 from kvplan.verdict import Verdict, devices
 
 TIMES = {"ttft_s": "TTFT", "tpot_s": "TPOT"}
@@ -83,7 +83,7 @@ def metrics(report: Report, fleet: Fleet, of: str) -> list[Metric]:
             "Cost per hour",
             usd(fleet.usd_per_hour) if known else "none",
             price_words(report),
-            f"GPUs × {usd(setting.gpu_hour_usd)} an hour, your own price or 1.00 as a unit; every GPU all the time.",
+            f"GPUs × {usd(setting.gpu_hour_usd)} an hour, your own price or a unit; every GPU all the time.",
         ),
         Metric(
             "Cost per million",
@@ -112,7 +112,7 @@ def replica_metrics(report: Report) -> list[Metric]:
     return [
         Metric("Replicas", "none", "without an arrival rate", "They follow from requests a second and the targets."),
         Metric("GPUs", count(each), "in one replica", "tp × pp."),
-        Metric("Cost per hour", usd(usd_per_hour), "for one replica", f"{_capitalised(price_words(report))}."),
+        Metric("Cost per hour", usd(usd_per_hour), "for one replica", f"{capitalised(price_words(report))}."),
         Metric(
             "Cost per million",
             "none" if per_million is None else usd(per_million),
@@ -232,7 +232,7 @@ def price_words(report: Report) -> str:
     """The price of a device and its date, in few words."""
     plan = report.plan
     whose = "as a unit" if plan.gpu_hour_usd is None else plan.price_date or "your price"
-    return f"{report.setting.gpu_hour_usd:,.2f} a GPU hour, {whose}"
+    return f"{usd(report.setting.gpu_hour_usd)} a GPU hour, {whose}"
 
 
 def closed_form_only() -> str:
@@ -281,15 +281,6 @@ def three(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def usd(value: float) -> str:
-    """Money: cents, and three figures below ten of them.
-
-    >>> usd(8), usd(12345.678), usd(0.0214), usd(0.0)
-    ('8.00 USD', '12,345.68 USD', '0.0214 USD', '0.00 USD')
-    """
-    return f"{value:,.2f} USD" if value >= 0.1 or value == 0 else f"{value:.3g} USD"
-
-
 def _replicas(number: int) -> str:
     return "1 replica" if number == 1 else f"{count(number)} replicas"
 
@@ -316,7 +307,3 @@ def worst(values: tuple[float | None, ...]) -> float | None:
 def _binds(trial: Trial) -> str:
     late = [TIMES[name] for name in trial.missed if name in TIMES]
     return f"{late[0] if len(late) == 1 else 'throughput' if 'rate' in trial.missed else 'latency'} binds"
-
-
-def _capitalised(words: str) -> str:
-    return words[0].upper() + words[1:]

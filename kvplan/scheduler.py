@@ -37,7 +37,7 @@ from kvplan.traffic import Traffic
 
 StepTime = float | Callable[[int, int, int], float]
 Progress = Callable[[int, int], bool | None]
-REQUESTS_A_CALL = 20_000
+REQUESTS_A_CALL, STEPS_A_CALL = 20_000, 50_000
 NOBODY = -1
 FEW_STEPS = 16
 """Without an event that are gone through one by one; more are counted together."""
@@ -117,7 +117,7 @@ class Record:
 
 def serve(traffic: Traffic, load: Load, server: Server, progress: Progress | None = None) -> Record:
     """Run the requests until every one is done, or `progress(done, total)` returns False; it is called every 20,000
-    requests and at the end. Steps count from 1; the time of a step is that of its end."""
+    requests or 50,000 steps, and at the end. Steps count from 1; the time of a step is that of its end."""
     total = traffic.prompts.size
     arrival = array("d", traffic.arrivals_s.tobytes())
     prompt, output = _integers(traffic.prompts), _integers(traffic.outputs)
@@ -152,7 +152,7 @@ def serve(traffic: Traffic, load: Load, server: Server, progress: Progress | Non
     preemptions: list[tuple[int, int]] = []
     samples: list[tuple] = []
     sample_every = sample_at = 1
-    report_at = 0
+    report_at = report_step = 0
 
     def preempt() -> None:
         """The youngest goes back to the queue, before those that came later."""
@@ -261,8 +261,8 @@ def serve(traffic: Traffic, load: Load, server: Server, progress: Progress | Non
         step += steps
 
     while done < total:
-        if done >= report_at and progress is not None:
-            report_at = done + REQUESTS_A_CALL
+        if progress is not None and (done >= report_at or step >= report_step):
+            report_at, report_step = done + REQUESTS_A_CALL, step + STEPS_A_CALL
             if progress(done, total) is False:
                 break
         if not running and not preempted and arrival[upcoming] > now:

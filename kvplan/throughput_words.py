@@ -8,7 +8,7 @@ from kvplan.rates import Comparison, Rates
 from kvplan.report import Report
 from kvplan.roofline import StepParts
 from kvplan.throughput import little
-from kvplan.units import count, duration, mean, percent
+from kvplan.units import capitalised, count, duration, mean, percent
 from kvplan.verdict import Verdict
 
 BINDING = {
@@ -124,7 +124,7 @@ def helped(found: Rates) -> str:
     if step.drafted:
         tokens = f"{count(step.drafted)} more token{'' if step.drafted == 1 else 's'}"
         said.append(f"a step tries {tokens} for each sequence and yields {step.accepted:.2f}")
-    return "; ".join(said)
+    return capitalised("; ".join(said))
 
 
 def comparison(found: Comparison) -> list[dict]:

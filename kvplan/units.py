@@ -189,6 +189,15 @@ def usd(amount: float) -> str:
     return f"${amount:.{2 - math.floor(math.log10(amount))}f}"
 
 
+def capitalised(words: str) -> str:
+    """Words as a sentence begins, the rest as it is.
+
+    >>> capitalised("a GPU hour"), capitalised("")
+    ('A GPU hour', '')
+    """
+    return words[:1].upper() + words[1:]
+
+
 def short_tokens(tokens: int) -> str:
     """A length as an axis writes it.
 

@@ -13,7 +13,7 @@ from kvplan.fleet_search import Found, Trial
 from kvplan.fleet_words import split
 from kvplan.labels import CHARACTER_WIDTH, LINE_HEIGHT, Box
 from kvplan.palette import DARK, LIGHT
-from kvplan.units import duration
+from kvplan.units import duration, usd
 
 READY = {name: load_preset(name) for name in presets("plan") if frontier.has_rate(evaluate(load_preset(name)))}
 PLANS = {**RATED, **READY, "rate 3000": Plan(arrival_rate=3000), "rate 0.001": Plan(arrival_rate=0.001)}
@@ -133,8 +133,7 @@ def test_the_stairs_go_through_the_best(plan, latency):
 def test_the_plan_is_labelled_with_its_cost_and_latency():
     plan = Plan(model="llama-3.1-70b", tp=4, arrival_rate=20, gpu_hour_usd=2.5)
     own = frontier.own(frontier.frontier(plan), plan)
-    cost = own.fleet.gpus * 2.5
-    assert f"<b>{cost:.3g} USD at {duration(own.tpot_s)}</b>" in texts(figure_of(plan))
+    assert f"<b>{usd(own.fleet.gpus * 2.5)} at {duration(own.tpot_s)}</b>" in texts(figure_of(plan))
 
 
 def test_the_plan_as_simulated_is_a_second_hollow_dot_at_its_worst_percentile():

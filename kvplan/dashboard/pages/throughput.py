@@ -63,7 +63,7 @@ def draw_roofline(report, found) -> None:
         )
     for words in (throughput_words.bounds(report, found), throughput_words.helped(found)):
         if words:
-            st.caption(f"{escape(words[0].upper() + words[1:])}.")
+            st.caption(f"{escape(words)}.")
     with st.expander("Where a step's time goes", type="compact", key="step_parts"):
         frame.plain_table(throughput_words.parts(decode.parts, prefill.parts))
         st.caption("Of reading and computing in matrices, and in attention, the longer counts: they overlap.")
