@@ -144,8 +144,9 @@ def simulate(
     `hashes` name the prefix of a prompt in pieces of 512 tokens, as Mooncake's traces do; they are used where the plan
     caches prefixes, in place of its shared prefix.
 
-    `progress(done, total)` is called every 20,000 requests or 50,000 steps, and stops the run by returning False. Raises ValueError, one
-    line, for requests, arrivals, a policy or a step time that are none, and for a plan that cannot serve.
+    `progress(done, total)` is called every 20,000 requests or 50,000 steps, and stops the run by returning False.
+    Raises ValueError, one line, for requests, arrivals, a policy or a step time that are none, and for a plan that
+    cannot serve.
 
     >>> run = simulate([(0, 100, 20)] * 7 + [(0, 100, 500)], Plan(max_num_seqs=8), step_time=1)
     >>> run.steps, run.busy, run.output_tokens

@@ -20,7 +20,7 @@ from kvplan.units import GIB, MIB
 ROOT = Path(__file__).parents[1]
 BLOCK = 2 * MIB
 """128 KiB a token x 16 tokens: a block of the default model."""
-SMALL = Plan(kv_cache_memory_bytes=600 * BLOCK, context=4096)
+SMALL = Plan(kv_cache_memory_bytes=600 * BLOCK, context=4096, step_s=0.02)
 BACKLOG = [(0, 1599, 1000)] * 60
 """Six of them fill a pool of 600 blocks with their first token, and each takes another with its second."""
 PLANS = {
@@ -149,7 +149,7 @@ def test_what_is_held_is_never_more_than_what_is_booked(plan):
 
 def test_what_states_hold_is_held_too():
     """1,024 states of 19 MiB in blocks of as much: held is what is booked, a third of the pool."""
-    report, runs = run(PLANS["states alone"])
+    report, runs = run(Plan(model="falcon-mamba-7b", step_s=0.02))
     figure = occupancy_figure(report, runs.on_demand, last_step(runs))
     assert named(figure, "Booked").y[0] == pytest.approx(1024 / report.engine.num_blocks)
     assert named(figure, "Held").y[0] == pytest.approx(named(figure, "Booked").y[0], rel=0.01)
