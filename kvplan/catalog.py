@@ -253,8 +253,7 @@ def resolve(plan: Plan, model: ModelSpec | None = None) -> Setting:
 
 
 def restarted(setting: Setting, **changes) -> Setting:
-    """The same setting with another tp or context, and with what start-up takes there; its notes are the former ones.
-    """
+    """The same setting with another tp or context, and with what start-up takes there; its notes stay as they are."""
     plan = setting.plan.model_copy(update=changes)
     limits = (setting.max_num_seqs, setting.max_num_batched_tokens)
     return replace(setting, plan=plan, startup=_at_startup(plan, setting.model, setting.total_bytes, *limits))

@@ -9,7 +9,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,10 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"kvplan {VERSION}")
     commands = parser.add_subparsers(required=True, metavar="command")
 
-    report = commands.add_parser("report", help="everything kvplan says of a plan")
-    _add_plan_options(report)
-    report.add_argument("--json", action="store_true", help="print JSON with stable keys")
-    report.set_defaults(run=_report)
+    _add_answer(commands, "report", _report, "everything kvplan says of a plan")
 
     link = commands.add_parser("link", help="the link that opens a plan in the dashboard")
     _add_plan_options(link)
@@ -88,8 +85,9 @@ def _parser() -> argparse.ArgumentParser:
     presets.add_argument("--json", action="store_true", help="print every number with its source and confidence")
     presets.set_defaults(run=_presets)
 
-    simulate = commands.add_parser("simulate", help="requests through the block pool of a plan, under both policies")
-    _add_plan_options(simulate)
+    simulate = _add_answer(
+        commands, "simulate", _simulate, "requests through the block pool of a plan, under both policies"
+    )
     simulate.add_argument(
         "--requests", metavar="N", help="how many; without it enough for a steady state, or the trace"
     )
@@ -101,18 +99,8 @@ def _parser() -> argparse.ArgumentParser:
     simulate.add_argument(
         "--preemption", choices=PREEMPTIONS, default=PREEMPTIONS[0], help="what a preempted cache costs"
     )
-    simulate.add_argument("--json", action="store_true", help="print JSON with stable keys")
-    simulate.set_defaults(run=_simulate)
-
-    levers = commands.add_parser("levers", help="one change at a time, and what each does to the ceiling and the cost")
-    _add_plan_options(levers)
-    levers.add_argument("--json", action="store_true", help="print JSON with stable keys")
-    levers.set_defaults(run=_levers)
-
-    fleet = commands.add_parser("fleet", help="replicas, GPUs and money for the plan's rate and targets, simulated")
-    _add_plan_options(fleet)
-    fleet.add_argument("--json", action="store_true", help="print JSON with stable keys")
-    fleet.set_defaults(run=_fleet)
+    _add_answer(commands, "levers", _levers, "one change at a time, and what each does to the ceiling and the cost")
+    _add_answer(commands, "fleet", _fleet, "replicas, GPUs and money for the plan's rate and targets, simulated")
 
     log = commands.add_parser("log", help="an engine's start-up log: what it states, beside the prediction")
     log.add_argument("file", metavar="FILE", help="the log; - for standard input")
@@ -127,6 +115,15 @@ def _parser() -> argparse.ArgumentParser:
     accuracy.add_argument("--rates", action="store_true", help="of step times and throughput instead of start-ups")
     accuracy.set_defaults(run=_accuracy)
     return parser
+
+
+def _add_answer(commands, name: str, run: Callable[[argparse.Namespace], None], help: str) -> argparse.ArgumentParser:
+    """A command that says something of a plan, as text or JSON."""
+    command = commands.add_parser(name, help=help)
+    _add_plan_options(command)
+    command.add_argument("--json", action="store_true", help="print JSON with stable keys")
+    command.set_defaults(run=run)
+    return command
 
 
 def _add_plan_options(command: argparse.ArgumentParser) -> None:
@@ -148,7 +145,7 @@ def _add_plan_options(command: argparse.ArgumentParser) -> None:
 
 def _report(options: argparse.Namespace) -> None:
     report = _evaluated(_plan(options, _trace(options)))
-    print(json.dumps(report.to_dict(), indent=2, allow_nan=False) if options.json else _as_text(report))
+    print(_as_json(report.to_dict()) if options.json else _as_text(report))
 
 
 def _link(options: argparse.Namespace) -> None:
@@ -180,9 +177,7 @@ def _simulate(options: argparse.Namespace) -> None:
         runs = pool.runs(report, requests, arrivals, options.preemption, _progress())
     except ValueError as error:
         raise BadInput(str(error)) from None
-    print(
-        json.dumps(pool.to_dict(plan, runs), indent=2, allow_nan=False) if options.json else _runs_as_text(report, runs)
-    )
+    print(_as_json(pool.to_dict(plan, runs)) if options.json else _runs_as_text(report, runs))
 
 
 def _number(option: str, text: str, most: int) -> int:
@@ -219,7 +214,7 @@ def _presets(options: argparse.Namespace) -> None:
             raise BadInput(f"presets: no model matches {shorten(options.find)!r}")
     if options.json:
         rows = {kind: [spec.model_dump(mode="json") for spec in specs] for kind, specs in found.items()}
-        print(json.dumps(rows, indent=2, allow_nan=False))
+        print(_as_json(rows))
     else:
         print("\n".join(line for kind, specs in found.items() for line in [f"{kind}s", *map(_preset_line, specs)]))
     broken = [line for kind in catalog.SPECS for line in catalog.library(kind).broken]
@@ -259,7 +254,7 @@ def _log(options: argparse.Namespace) -> None:
         found = compare(parse_engine_log(_log_text(options.file)), changes)
     except ValueError as error:
         raise BadInput(str(error)) from None
-    print(json.dumps(to_dict(found), indent=2, allow_nan=False) if options.json else _log_as_text(found))
+    print(_as_json(to_dict(found)) if options.json else _log_as_text(found))
 
 
 def _log_text(name: str) -> str:
@@ -300,7 +295,7 @@ def _levers(options: argparse.Namespace) -> None:
     plan = _plan(options, _trace(options))
     report = _evaluated(plan)
     found = levers(report)
-    print(json.dumps(to_dict(plan, found), indent=2, allow_nan=False) if options.json else as_text(report, found))
+    print(_as_json(to_dict(plan, found)) if options.json else as_text(report, found))
 
 
 def _fleet(options: argparse.Namespace) -> None:
@@ -314,10 +309,7 @@ def _fleet(options: argparse.Namespace) -> None:
         found = search(plan, progress=_progress())
     except ValueError as error:
         raise BadInput(str(error)) from None
-    if options.json:
-        print(json.dumps(to_dict(plan, found), indent=2, allow_nan=False))
-    else:
-        print(text(report, frontier(plan), found))
+    print(_as_json(to_dict(plan, found)) if options.json else text(report, frontier(plan), found))
 
 
 def _accuracy(options: argparse.Namespace) -> None:
@@ -394,6 +386,10 @@ def _evaluated(plan: Plan) -> Report:
     if report.setting is None:
         raise BadInput(report.engine.refused)
     return report
+
+
+def _as_json(answer) -> str:
+    return json.dumps(answer, indent=2, allow_nan=False)
 
 
 def _as_text(report: Report) -> str:

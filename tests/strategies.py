@@ -177,3 +177,11 @@ def plans(**fixed):
 def known_plans(**fixed):
     """Valid plans whose ids all name a preset."""
     return plans(**(KNOWN_IDS | fixed))
+
+
+SERVED = {
+    "tp": st.sampled_from((1, 2, 4, 8)),
+    "pp": st.sampled_from((1, 1, 2, 3)),
+    **dict.fromkeys(("layers", "kv_heads", "head_dim", "weights_gib"), st.none()),
+}
+"""Fields under which most models are served as they are."""

@@ -5,7 +5,7 @@ import math
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from strategies import known_plans
+from strategies import SERVED, known_plans
 from test_facts import MODELS, beside_facts, each_model, preset_id
 
 from kvplan import Plan, load_preset
@@ -492,14 +492,6 @@ def test_a_step_that_drafts_counts_for_the_tokens_that_come_out_and_a_prompt_cou
 
 BATCHES = st.integers(1, 4096)
 CONTEXTS = st.floats(1, 2**20)
-SERVED = {
-    "tp": st.sampled_from((1, 2, 4, 8)),
-    "pp": st.sampled_from((1, 1, 2, 3)),
-    "layers": st.none(),
-    "kv_heads": st.none(),
-    "head_dim": st.none(),
-    "weights_gib": st.none(),
-}
 
 
 def ordered(values):

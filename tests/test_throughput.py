@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from strategies import known_plans
+from strategies import SERVED, known_plans
 
 from kvplan import Plan, evaluate, load_preset, pool
 from kvplan.catalog import resolve
@@ -275,19 +275,16 @@ def test_little_names_what_it_cannot_take(values, message):
 # Laws
 
 BATCHES = st.integers(1, 2_000)
-SERVED = {
-    "tp": st.sampled_from((1, 2, 4, 8)),
-    "pp": st.sampled_from((1, 1, 2, 3)),
-    "layers": st.none(),
-    "kv_heads": st.none(),
-    "head_dim": st.none(),
-    "weights_gib": st.none(),
+SERVED_REQUESTS = SERVED | {
     "workload": st.just("auto") | st.sampled_from(("azure-conversation", "azure-code", "mooncake-conversation")),
     "table": st.none(),
     "groups": st.none(),
     "spec": st.none(),
 }
-WITH_OUTPUTS = SERVED | {"output_mean": st.floats(10, 3_000), "context": st.sampled_from((8_192, 32_768, 131_072))}
+WITH_OUTPUTS = SERVED_REQUESTS | {
+    "output_mean": st.floats(10, 3_000),
+    "context": st.sampled_from((8_192, 32_768, 131_072)),
+}
 
 
 def ordered(values):
@@ -295,7 +292,7 @@ def ordered(values):
 
 
 @settings(max_examples=150)
-@given(known_plans(**SERVED), ordered(BATCHES))
+@given(known_plans(**SERVED_REQUESTS), ordered(BATCHES))
 def test_no_time_of_a_request_falls_with_the_batch_and_littles_law_holds(plan, batches):
     found = known_engine(plan)
     few, many = (operate(found, batch) for batch in batches)
@@ -321,7 +318,7 @@ def test_no_throughput_falls_with_the_batch(plan, batches):
 POOLS = st.integers(2**30, 2**40)
 
 
-@given(known_plans(**SERVED | {"batch": st.none()}), ordered(POOLS))
+@given(known_plans(**SERVED_REQUESTS | {"batch": st.none()}), ordered(POOLS))
 def test_no_throughput_at_the_ceiling_falls_when_the_pool_grows(plan, pools):
     small, large = (
         evaluate(Plan.model_validate(plan.model_dump() | {"kv_cache_memory_bytes": pool})).throughput for pool in pools
@@ -361,7 +358,7 @@ def test_the_largest_batch_meets_its_rule_and_none_beyond_does(plan, batch, part
     assert met == [each <= largest for each in range(1, 1_001, 7)]
 
 
-@given(known_plans(**SERVED | {"enable_prefix_caching": st.just(True)}), ordered(st.floats(0, 1)), BATCHES)
+@given(known_plans(**SERVED_REQUESTS | {"enable_prefix_caching": st.just(True)}), ordered(st.floats(0, 1)), BATCHES)
 def test_more_prefix_hits_never_cost(plan, rates, batch):
     few, many = (known_engine(plan, prefix_hit_rate=rate) for rate in rates)
     assert first_token_s(many) <= first_token_s(few) * ONE_CUT
