@@ -14,8 +14,20 @@ import pytest
 from hypothesis import given
 from strategies import known_plans
 
-from kvplan import Plan, cli, decode_link, encode_link, evaluate, load_preset, presets
-from kvplan.accuracy_document import document
+from kvplan import (
+    Plan,
+    accuracy_document,
+    cli,
+    decode_link,
+    encode_link,
+    evaluate,
+    fleet_search,
+    levers,
+    levers_words,
+    load_preset,
+    presets,
+    rate_document,
+)
 from kvplan.texts import table_from_text
 from kvplan.version import VERSION
 
@@ -231,8 +243,54 @@ def test_presets_as_json_carry_every_number_with_its_source():
     assert all(gpu["sources"]["total_bytes"]["text"] for gpu in listed["gpu"])
 
 
-def test_accuracy_prints_the_document():
-    assert printed("accuracy") == document()
+def test_accuracy_prints_the_documents():
+    assert printed("accuracy") == accuracy_document.document()
+    assert printed("accuracy", "--rates") == rate_document.document()
+
+
+def test_levers_are_those_of_python():
+    plan = Plan(context=32768)
+    found = levers.levers(evaluate(plan))
+    told = json.loads(printed("levers", "--set", "context=32768", "--json"))
+    assert told == json.loads(json.dumps(levers.to_dict(plan, found)))
+    assert told["schema"] == "kvplan.levers/1"
+    assert printed("levers", "--set", "context=32768") == levers_words.as_text(evaluate(plan), found) + "\n"
+
+
+SMALL_FLEET = {"workload": "auto", "output_mean": 20.0, "output_dist": "fixed", "step_s": 0.05, "max_num_seqs": 4}
+
+
+def test_a_fleet_is_that_of_python():
+    """A request takes 20 steps of 50 ms, 4 at a time: 4 a second for each replica, so that 6 a second need two."""
+    plan = Plan(**SMALL_FLEET, arrival_rate=6.0)
+    fields = [f"--set={name}={value}" for name, value in {**SMALL_FLEET, "arrival_rate": 6.0}.items()]
+    told = json.loads(printed("fleet", "--json", *fields))
+    assert told == json.loads(json.dumps(fleet_search.to_dict(plan, fleet_search.search(plan))))
+    assert (told["schema"], told["fleet"]["replicas"], told["fleet"]["gpus"]) == ("kvplan.fleet/1", 2, 3)
+    assert printed("fleet", *fields).startswith(
+        "2 replicas of one H100 SXM meet 2 s and 50 ms at the peak; with one spare"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["fleet", "--set", "workload=auto"], "arrival_rate: a fleet needs requests a second above 0"),
+        (["fleet", "--set", "model=llama-3.1-405b"], "GiB"),
+        (["fleet", "--set", "gpu_hour_usd=-1"], "gpu_hour_usd: Input should be greater than or equal to 0"),
+        (["fleet", "--set", "price_date=soon"], "price_date: String should match pattern"),
+        (["levers", "--set", "gpu=h1000"], "gpu: no preset named"),
+        (["levers", "--set", "peak_to_mean=0.5"], "peak_to_mean: Input should be greater than or equal to 1"),
+    ],
+)
+def test_what_has_no_fleet_and_no_levers_is_one_line(arguments, named):
+    run = called(*arguments)
+    assert_one_line(run)
+    assert named in run.stderr
+
+
+def test_a_plan_that_does_not_fit_has_levers_that_would_help():
+    assert "would run" in printed("levers", "--set", "model=llama-3.1-70b").splitlines()[0]
 
 
 def test_the_presets_that_are_shipped_pass_the_check():
