@@ -129,7 +129,7 @@ def _draw_best(drawing: Drawing, canvas: Canvas, palette: Palette, best: Sequenc
     drawing.scatter(
         x=xs, y=ys, mode="lines", line={"color": palette.reference, "width": 1.6}, hoverinfo="skip", showlegend=False
     )
-    canvas.add_curve([log10(x) for x in xs], [log10(y) for y in ys], reference=True)
+    canvas.add_curve([log10(x) for x in xs], [log10(y) for y in ys])
 
 
 def _around(canvas: Canvas, spot: Spot) -> Box:
