@@ -11,6 +11,7 @@ Source: Williams et al., Roofline, CACM 2009; Pope et al., Efficiently Scaling T
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -72,11 +73,11 @@ class Work:
 
     def cache_read(self, tokens: float) -> float:
         """Bytes that decoding one token of a sequence of so many reads of its cache."""
-        return sum(reach.over(tokens) for reach in self.reads) + self.state_bytes
+        return sum([reach.over(tokens) for reach in self.reads]) + self.state_bytes
 
     def decode_attention(self, tokens: float) -> float:
         """FLOP of attention for one token of a sequence of so many."""
-        return sum(reach.over(tokens) for reach in self.attention)
+        return sum([reach.over(tokens) for reach in self.attention])
 
     def prefill_attention(self, attended: float) -> float:
         """FLOP of attention for one token of a prompt that attends to so many on average."""
@@ -162,28 +163,50 @@ class StepTime:
         fed = prefill_tokens / (self.stages if decoding else 1)
         tried = sequences * (1 + self.drafted)
         flop = (tried + fed) * work.body_flop + (tried + (fed > 0)) * work.head_flop
-        read = attention = 0.0
-        if sequences:
-            held = max(resident_tokens - prefill_tokens, 0) / decoding
-            read = sequences * work.cache_read(held)
-            attention = tried * work.decode_attention(held)
+        held = max(resident_tokens - prefill_tokens, 0) / decoding if decoding else 0.0
+        cache_s, attention_s = self.attending_s(sequences, held)
         if fed:
-            attention += fed * work.prefill_attention(self.attended)
+            attention_s += fed * work.prefill_attention(self.attended) / self.attention_flop_per_s
         weights = work.weights_read(tried + fed) + self.drafted * work.draft_bytes
         return StepParts(
             weights / self.weight_bytes_per_s,
             flop / self.flop_per_s,
-            read / self.cache_bytes_per_s,
-            attention / self.attention_flop_per_s,
+            cache_s,
+            attention_s,
             self._reducing_s(tried + fed),
             self.overhead_s,
         )
+
+    def attending_s(self, sequences: float, held: float) -> tuple[float, float]:
+        """Seconds in which attention reads the cache, and computes, for so many sequences of `held` tokens each."""
+        read = sequences * self.work.cache_read(held)
+        flop = sequences * (1 + self.drafted) * self.work.decode_attention(held)
+        return read / self.cache_bytes_per_s, flop / self.attention_flop_per_s
 
     def _reducing_s(self, tokens: float) -> float:
         """Seconds of the all-reduces of a step, and of handing it from stage to stage."""
         work = self.work
         each = self.latency_s + tokens * work.reduced_bytes * self.reduced_s_per_byte
         return work.collectives * each + (self.stages - 1) * STAGE_S
+
+
+def remembered(step: StepTime) -> Callable[[float, float, float], float]:
+    """The same step time for one run of many steps: what does not hang on the tokens held is kept for each number of
+    decoding sequences."""
+    kept: dict[float, tuple[float, float]] = {}
+
+    def seconds(prefill_tokens: float, decoding: float, resident_tokens: float) -> float:
+        if prefill_tokens or not decoding:
+            return step(prefill_tokens, decoding, resident_tokens)
+        known = kept.get(decoding)
+        if known is None:
+            parts = step.parts(0, decoding, 0)
+            fixed_s = max(parts.weights_s, parts.matrices_s) + parts.reducing_s + parts.overhead_s
+            known = kept[decoding] = fixed_s, decoding / min(step.stages, decoding)
+        fixed_s, sequences = known
+        return (fixed_s + max(step.attending_s(sequences, resident_tokens / decoding))) / step.accepted
+
+    return seconds
 
 
 def step_time(setting: Setting, attended: float) -> StepTime | None:

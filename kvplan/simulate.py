@@ -20,6 +20,7 @@ from kvplan.growth import NO_GROWTH, blocks_by_tokens, growth
 from kvplan.memory import budget
 from kvplan.plan import Plan
 from kvplan.prefix_cache import of_hashes, of_prefix
+from kvplan.roofline import remembered
 from kvplan.roofline import step_time as estimated_step_time
 from kvplan.roofline_facts import TYPICAL_STEP_S
 from kvplan.scheduler import Load, Progress, Record, Server, StepTime, serve
@@ -321,7 +322,8 @@ def _step_time(setting: Setting, found: Traffic, block_size: int) -> StepTime:
     if estimate is None:
         return TYPICAL_STEP_S
     counted = hashed or plan.shared_prefix_tokens or not plan.enable_prefix_caching
-    return estimate if counted else replace(estimate, computed_share=1 - (plan.prefix_hit_rate or 0.0))
+    share = 1.0 if counted else 1 - (plan.prefix_hit_rate or 0.0)
+    return remembered(replace(estimate, computed_share=share))
 
 
 def _checked(step_time: StepTime) -> StepTime:

@@ -11,7 +11,7 @@ from test_facts import MODELS, beside_facts, each_model, preset_id
 from kvplan import Plan, load_preset
 from kvplan.catalog import resolve
 from kvplan.engine import layout
-from kvplan.roofline import Reach, StepParts, accepted_tokens, step_time, work
+from kvplan.roofline import Reach, StepParts, accepted_tokens, remembered, step_time, work
 from kvplan.roofline_facts import COLLECTIVE_S, collective_s, efficiency, math_rate
 
 LLAMA_8B, TABLE_8B = 8_030_261_248, 128_256 * 4_096
@@ -553,3 +553,13 @@ def test_attention_computes_in_16_bits_whatever_the_weights_are_stored_in(gpu, d
     assert step.parts(2000, 0, 2000).attention_s == pytest.approx(
         2000 * step.work.prefill_attention(1000) / attention, rel=1e-12
     )
+
+
+@given(known_plans(**SERVED), BATCHES, CONTEXTS, st.sampled_from([0, 0, 1, 512]))
+def test_what_a_run_remembers_changes_no_step(plan, batch, held, prefill):
+    step = step_time(resolve(plan), attended=100.0)
+    assume(step is not None)
+    kept = remembered(step)
+    for decoding in (batch, 1, batch, 0):
+        asked = (prefill, decoding, prefill + decoding * held)
+        assert kept(*asked) == pytest.approx(step(*asked), rel=1e-12)
