@@ -113,7 +113,7 @@ def _draw_target(drawing: Drawing, canvas: Canvas, palette: Palette, aim_s: floa
         type="line", x0=aim, x1=aim, yref="paper", y0=0, y1=1, layer="between",
         line={"color": palette.limit, "width": 1.8, "dash": "dash"},
     )  # fmt: skip
-    canvas.add_curve([log10(aim)] * 2, canvas.y_range, reference=True)
+    canvas.add_curve([log10(aim)] * 2, canvas.y_range)
     across = canvas.pixels(log10(aim), canvas.y_range[0])[0][0] / canvas.width
     # In the middle above its line, but at either end of the axis towards the inside.
     side = Side(1 if across < 0.2 else -1 if across > 0.8 else 0, 1, 4)
@@ -166,9 +166,10 @@ def _draw_simulated(
 ) -> None:
     """The plan as simulated: a hollow dot in ink at its 95th percentile."""
     cost, seconds = _money(found.fleet, priced), duration(spot[0] / 1000)
+    label = f"{cost} at {seconds}, simulated p95"
     hover = f"<b>This plan, simulated: {count(found.replicas)} replicas</b><br>{cost}, {TIMES[latency]} p95 {seconds}"
     _dot(drawing, spot, hover, HOLLOW, palette.page, palette.ink, 2.5)
-    place(drawing, canvas, _pixel(canvas, spot)[None], "simulated, p95", palette.ink, FONT_SIZE, bold=True)
+    place(drawing, canvas, _pixel(canvas, spot)[None], label, palette.ink, FONT_SIZE, bold=True)
 
 
 def _draw_point(

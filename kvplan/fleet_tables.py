@@ -24,7 +24,8 @@ from kvplan.links import encode_link
 from kvplan.report import Report
 from kvplan.units import count
 
-PAGE = "/fleet"
+PAGE = "fleet"
+"""Beside the page that names it, whatever path the app is served under."""
 
 
 def search_rows(found: Found) -> list[dict]:
@@ -58,6 +59,7 @@ def frontier_rows(report: Report, points: tuple[Point, ...], latency: Latency) -
     return [
         {
             "Split": split(point),
+            "Remark": "; ".join(remarks(report, points, point, point in best, latency)) or "–",
             "Replicas": point.plan.dp,
             "GPUs": point.fleet.gpus,
             "USD an hour": point.fleet.usd_per_hour,
@@ -65,7 +67,6 @@ def frontier_rows(report: Report, points: tuple[Point, ...], latency: Latency) -
             "Batch": point.batch,
             "TTFT, s": point.ttft_s,
             "TPOT, ms": 1000 * point.tpot_s,
-            "Remark": "; ".join(remarks(report, points, point, point in best, latency)) or "–",
             "Link": encode_link(point.plan, PAGE, full=False),
         }
         for point in points
@@ -78,7 +79,7 @@ def remarks(report: Report, points: tuple[Point, ...], point: Point, best: bool,
     if point is own(points, report.plan):
         found.append("this plan")
     if point is recommended(points):
-        found.append("cheapest that meets both")
+        found.append("cheapest by the closed form")
     elif best:
         found.append(f"best for its {TIMES[latency]}")
     if not point.meets:

@@ -191,7 +191,9 @@ def headroom(report: Report, fleet: Fleet) -> str:
     """What the fleet has beyond the mean rate, the peak and a failed replica each for itself."""
     ratio, spare, replicas = report.setting.peak_to_mean, fleet.spare_replicas, fleet.replicas
     if ratio > 1:
-        of_mean = f"the peak is {ratio:.3g} times the mean rate, at which each replica has {percent(1 / ratio)} of that"
+        of_mean = (
+            f"the peak is {ratio:.3g} times the mean rate, which gives each replica {percent(1 / ratio)} of its load"
+        )
     else:
         of_mean = "the peak is the mean rate, as nothing says otherwise"
     if spare:
@@ -210,7 +212,7 @@ def _spares(spare: int) -> str:
 def owned(plan: Plan, fleet: Fleet) -> str:
     """Whether the replicas one has are enough."""
     replicas, spare = fleet.replicas, fleet.spare_replicas
-    has, short = f"You have dp {count(plan.dp)}", replicas + spare - plan.dp
+    has, short = f"The plan has {_replicas(plan.dp)} (dp)", replicas + spare - plan.dp
     with_spare = f", {count(short)} with the spare" if spare else ""
     if short <= 0:
         return f"{has}: enough for the peak {f'and {count(spare)} spare' if spare else 'with no spare'}"
@@ -239,7 +241,31 @@ def closed_form_only() -> str:
     """What the frontier is, and is not."""
     return (
         "By the closed form: mean times at the peak, without a queue, each split with as many replicas as the targets "
-        "allow and the plan's spare ones. Open one to have it simulated"
+        "need and the plan's spare ones. Open one to have it simulated"
+    )
+
+
+def beside_closed_form(report: Report, points: tuple[Point, ...], found: Found) -> str:
+    """What the simulated fleet says of the split that looked cheapest; empty where that is the plan's own, or dearer
+    than nothing."""
+    best, mine = recommended(points), own(points, report.plan)
+    if found.replicas is None or best is None or best is mine:
+        return ""
+    least = f"{split(best)}, the cheapest by the closed form, at {usd(best.fleet.usd_per_hour)} an hour"
+    if found.fleet.gpus <= best.fleet.gpus:
+        return f"Simulated, this plan costs {usd(found.fleet.usd_per_hour)} an hour, no more than {least}"
+    return f"Cheaper may be {least}: open it to have it simulated too"
+
+
+def busy(report: Report, fleet: Fleet) -> str:
+    """Why a token costs more than one of a replica that is always full; empty where that has no cost."""
+    run, setting = report.throughput, report.setting
+    full = usd_per_million_tokens(replica_gpus(setting) * setting.gpu_hour_usd, run.tokens_per_s)
+    if not full or not fleet.usd_per_million_tokens:
+        return ""
+    return (
+        f"A million output tokens cost {usd(fleet.usd_per_million_tokens)}, as the fleet has its spare and idles below "
+        f"the peak; a replica that always has {count(run.batch)} requests makes them for {usd(full)}"
     )
 
 
@@ -254,7 +280,7 @@ def frontier_conclusion(report: Report, points: tuple[Point, ...]) -> str:
 
 def targets(report: Report) -> str:
     """Both targets in words, TTFT and TPOT."""
-    return f"{target(report.setting.ttft_s)} and {target(report.setting.tpot_s)}"
+    return f"TTFT {target(report.setting.ttft_s)} and TPOT {target(report.setting.tpot_s)}"
 
 
 def target(seconds: float) -> str:
@@ -286,11 +312,9 @@ def _replicas(number: int) -> str:
 
 
 def _cost(fleet: Fleet) -> str:
-    spare = {0: "without a spare", 1: "with one spare"}.get(
-        fleet.spare_replicas
-    ) or f"with {fleet.spare_replicas:,} spare"
+    spare = {0: "without a spare", 1: "with one spare"}.get(fleet.spare_replicas)
     gpus = "1 GPU" if fleet.gpus == 1 else f"{count(fleet.gpus)} GPUs"
-    return f"{spare} {gpus}, {usd(fleet.usd_per_hour)} an hour"
+    return f"{gpus} {spare or f'with {count(fleet.spare_replicas)} spare'}, {usd(fleet.usd_per_hour)} an hour"
 
 
 def _times(trial: Trial) -> str:
@@ -305,5 +329,7 @@ def worst(values: tuple[float | None, ...]) -> float | None:
 
 
 def _binds(trial: Trial) -> str:
+    if "rate" in trial.missed:
+        return "throughput binds"
     late = [TIMES[name] for name in trial.missed if name in TIMES]
-    return f"{late[0] if len(late) == 1 else 'throughput' if 'rate' in trial.missed else 'latency'} binds"
+    return f"{late[0]} binds" if len(late) == 1 else f"{' and '.join(late)} bind"

@@ -14,7 +14,7 @@ from kvplan.specs import ModelSpec
 from kvplan.throughput import at_rate, engine, operate
 from kvplan.traffic import LEAST_RATE
 
-TPS, PPS = (1, 2, 4, 8), (1, 2, 4)
+TPS, PPS = (1, 2, 4, 8, 16), (1, 2, 4)
 MOST_DEVICES = 16
 """Devices of one replica that are looked at."""
 MOST_REPLICAS = 2**20

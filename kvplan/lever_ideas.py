@@ -56,13 +56,13 @@ class Idea(NamedTuple):
     changes: dict | str
 
 
-def ideas(setting: Setting) -> list[Idea]:
-    """Every change worth trying on a plan."""
+def ideas(setting: Setting, min_tp: int | None) -> list[Idea]:
+    """Every change worth trying on a plan; `min_tp` is the smallest at which one request starts, None where none is."""
     return [
         *(_cache(setting, dtype, *said) for dtype, said in CACHES.items()),
         *(_weights(setting, dtype, *said) for dtype, said in WEIGHTS.items() if _multiplies(setting, dtype)),
-        _twice(setting, "tp", "devices that share each layer", "Shoeybi et al. 2019, Megatron-LM"),
-        _twice(setting, "pp", "stages that share the layers", "Huang et al. 2019, GPipe"),
+        _more(setting, "tp", min_tp or 0, "devices that share each layer", "Shoeybi et al. 2019, Megatron-LM"),
+        _more(setting, "pp", 0, "stages that share the layers", "Huang et al. 2019, GPipe"),
         _larger_device(setting),
         _half_context(setting),
         _shared_prefix(setting),
@@ -105,12 +105,14 @@ def _weights(setting: Setting, dtype: str, quality: Quality, source: str) -> Ide
     return Idea(f"weights_{dtype}", f"{dtype} weights", about, quality, source, changes)
 
 
-def _twice(setting: Setting, name: str, what: str, source: str) -> Idea:
-    """Twice the devices, by tensor or by pipeline parallelism."""
+def _more(setting: Setting, name: str, least: int, what: str, source: str) -> Idea:
+    """Twice the devices, or as many as it takes at least, by tensor or by pipeline parallelism."""
     now = getattr(setting.plan, name)
-    changes = {name: 2 * now} if 2 * now <= MAX_PARALLEL else f"{name}: at most {MAX_PARALLEL}, got {2 * now}"
-    about = f"{2 * now} instead of {now} {what}: twice the GPUs of a replica"
-    return Idea(name, f"{name} {2 * now}", about, "exact", source, changes)
+    then = max(2 * now, least)
+    changes = {name: then} if then <= MAX_PARALLEL else f"{name}: at most {MAX_PARALLEL}, got {then}"
+    times = "twice" if then == 2 * now else f"{then / now:g} times"
+    about = f"{then} instead of {now} {what}: {times} the GPUs of a replica"
+    return Idea(name, f"{name} {then}", about, "exact", source, changes)
 
 
 def _larger_device(setting: Setting) -> Idea:

@@ -30,6 +30,7 @@ class Effect:
     gpus: int = 0
     batch: int = 0
     decode_step_s: float | None = None
+    tpot_s: float | None = None
     tokens_per_s: float = 0.0
     usd_per_million_tokens: float | None = None
 
@@ -82,7 +83,7 @@ def levers(report: Report) -> Levers:
     if now.setting is None:
         return Levers(plan, Effect())
     before = _effect(now)
-    return Levers(plan, before, tuple(_tried(plan, before, idea) for idea in ideas(now.setting)))
+    return Levers(plan, before, tuple(_tried(plan, before, idea) for idea in ideas(now.setting, now.capacity.min_tp)))
 
 
 def best_ceiling(found: Levers) -> Lever | None:
@@ -164,6 +165,7 @@ def _effect(report: Report) -> Effect:
         gpus=gpus,
         batch=run.batch,
         decode_step_s=run.decode_step_s,
+        tpot_s=run.tpot_s,
         tokens_per_s=run.tokens_per_s,
         usd_per_million_tokens=usd_per_million_tokens(gpus * report.setting.gpu_hour_usd, run.tokens_per_s),
     )

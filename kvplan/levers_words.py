@@ -101,8 +101,8 @@ def about_price(report: Report, found: Levers) -> str:
     most = report.setting.gpu_hour_usd * now / other.after.usd_per_million_tokens
     price = usd(report.setting.gpu_hour_usd)
     return (
-        f"The larger GPU is drawn hollow, at the price of the plan's, {price} an hour, as its own is not known: tokens "
-        f"get cheaper with it up to {usd(most)} an hour"
+        f"The larger GPU is drawn hollow, at the price of the plan's, {price} an hour, as its own is not known: it "
+        f"pays below {usd(most)} an hour"
     )
 
 
@@ -138,7 +138,7 @@ def sources(found: Levers) -> list[dict]:
 def as_text(report: Report, found: Levers) -> str:
     """What `levers` prints."""
     answer = opening(report, found)
-    header = f"  {'':<20}{'ceiling':>10}{'by memory':>12}  {'binds':<14}{'USD/M tokens':>14}{'step':>10}  quality"
+    header = f"  {'':<20}{'ceiling':>10}{'by memory':>12}  {'binds':<14}{'USD/M tokens':>14}{'TPOT':>10}  quality"
     rows = [_line("this plan", found.before, "")]
     rows += [_line(lever.name, lever.after, f"{lever.quality:<17}{_changes(lever)}") for lever in found.offered]
     why = [f"  {lever.name:<20}not offered: {lever.why_not}" for lever in found.not_offered]
@@ -237,16 +237,16 @@ def _row(name: str, effect: Effect, quality: str) -> dict:
         "Ceiling": effect.ceiling,
         "USD/M tokens": effect.usd_per_million_tokens,
         "Quality": quality,
-        "Step, ms": None if effect.decode_step_s is None else 1000 * effect.decode_step_s,
+        "TPOT, ms": None if effect.tpot_s is None else 1000 * effect.tpot_s,
         "By memory": effect.memory_ceiling,
         "Binds": LIMITS[effect.binding],
     }
 
 
 def _line(name: str, effect: Effect, words: str) -> str:
-    step = GAP if effect.decode_step_s is None else duration(effect.decode_step_s)
+    tpot = GAP if effect.tpot_s is None else duration(effect.tpot_s)
     numbers = f"{count(effect.ceiling):>10}{count(effect.memory_ceiling):>12}  {LIMITS[effect.binding]:<14}"
-    return f"  {name:<20}{numbers}{_cost(effect.usd_per_million_tokens):>14}{step:>10}  {words}".rstrip()
+    return f"  {name:<20}{numbers}{_cost(effect.usd_per_million_tokens):>14}{tpot:>10}  {words}".rstrip()
 
 
 def _changes(lever: Lever) -> str:

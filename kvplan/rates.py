@@ -18,8 +18,8 @@ FURTHEST = 2**16
 """No limit is looked for beyond this batch."""
 LITTLE_GAIN = 0.10
 """Twice the batch for so little more is no gain: then bandwidth or compute is the limit, and not the batch."""
-USUAL_LOAD = 0.8
-"""Of what a replica can do, where the plan's own rate is none or too much for one."""
+USUAL_LOAD, HIGHEST_LOAD = 0.8, 0.95
+"""Of what a replica can do: where the plan's own rate is none or too much for one, and what is too much."""
 STEPS, FEWEST, MOST = 20_000, 400, 3_000
 """Of a simulation that a page waits for: steps, and requests."""
 
@@ -63,10 +63,12 @@ class Roofline:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Times of requests in seconds at the same rate: by the closed form, and simulated (mean, and 50, 95, 99%)."""
+    """Times of requests in seconds at the same rate, the plan's or why not: by the closed form, and simulated (mean,
+    and 50, 95, 99%)."""
 
     requests_per_s: float
     of_plan: bool
+    why_not_plan: str
     number: int
     closed: Operation
     concurrency: float
@@ -120,13 +122,14 @@ def roofline(report: Report, found: Rates) -> Roofline:
 
 
 def compared(report: Report, found: Rates) -> Comparison:
-    """Requests at random times through the simulator, at the plan's rate or at 80% of what its batch can do, beside the
+    """Requests at random times through the simulator, at the plan's rate or at 80% of what it can run, beside the
     closed form at that rate."""
     most = _usual_most(report)
     capacity = operate(found.engine, most).requests_per_s
     wanted = report.setting.arrival_rate or 0.0
-    of_plan = 0 < wanted <= USUAL_LOAD * capacity
+    of_plan = 0 < wanted <= HIGHEST_LOAD * capacity
     rate = wanted if of_plan else USUAL_LOAD * capacity
+    why_not = f"the plan's {wanted:,.2f}/s are too many for one replica" if wanted else "the plan has no rate"
     closed = throughput.at_rate(found.engine, rate, most)
     number = round(min(max(FEWEST, STEPS * rate * closed.step_s), MOST))
     requests = pool.requests_of(report.setting, number)
@@ -139,7 +142,7 @@ def compared(report: Report, found: Rates) -> Comparison:
         name: (of_closed, _mean(values), *percentiles(values))
         for (name, values), of_closed in zip(times.items(), closed_times, strict=True)
     }
-    return Comparison(rate, of_plan, number, closed, run.mean_in_system, rows)
+    return Comparison(rate, of_plan, "" if of_plan else why_not, number, closed, run.mean_in_system, rows)
 
 
 def _limits(report: Report, engine: Engine) -> dict[str, int]:

@@ -135,15 +135,17 @@ class ThroughputReport:
     """What one replica yields at `batch`, the plan's or the ceiling: with so many requests in the system, no queue, and
     the next one there whenever one ends.
 
-    `decode_step_s` is a step in which all of them decode, `prefill_s` a mean prompt alone; `tpot_s` and `ttft_s` count
-    the prompts of others that are computed in the same steps. `requests_per_s` x `e2e_s` = `batch`. `binding`: whether
-    reading or computing takes more of the decode step. `critical_batch`: where computing takes as long as reading the
-    weights; `kv_equals_weights_batch`: whose caches are as many bytes as the weights.
+    `decode_step_s` is a step in which all of them decode, out of which `tokens_per_step` come for each, `prefill_s` a
+    mean prompt alone; `tpot_s` and `ttft_s` count the prompts of others that are computed in the same steps.
+    `requests_per_s` x `e2e_s` = `batch`. `binding`: whether reading or computing takes more of the decode step.
+    `critical_batch`: where computing takes as long as reading the weights; `kv_equals_weights_batch`: whose caches are
+    as many bytes as the weights.
     `tpot_batch` and `ttft_batch`: the largest batch up to the ceiling that meets the target, 0 where not even one does.
     """
 
     batch: int = 0
     decode_step_s: float | None = None
+    tokens_per_step: float = 1.0
     prefill_s: float | None = None
     tokens_per_s: float = 0.0
     requests_per_s: float = 0.0
@@ -182,8 +184,11 @@ class Report:
 
     @property
     def step_s(self) -> float:
-        """Seconds of a decode step: the plan's, else the estimate at its batch, else a round number."""
-        return self.plan.step_s or self.throughput.decode_step_s or TYPICAL_STEP_S
+        """Seconds in which every sequence that decodes has one more token: the plan's, else the estimate at its batch,
+        else a round number."""
+        found = self.throughput
+        estimate = found.decode_step_s and found.decode_step_s / found.tokens_per_step
+        return self.plan.step_s or estimate or TYPICAL_STEP_S
 
     def to_dict(self) -> dict:
         """What `report --json` prints: stable keys, exact integers as integers, null for what is undefined."""
@@ -362,6 +367,7 @@ def _throughput(
     return ThroughputReport(
         batch=batch,
         decode_step_s=decode.total_s,
+        tokens_per_step=runs.step.accepted,
         prefill_s=throughput.first_token_s(runs),
         tokens_per_s=found.tokens_per_s,
         requests_per_s=found.requests_per_s,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from math import log10
 
 import numpy as np
@@ -31,8 +32,8 @@ from kvplan.report import Report
 from kvplan.throughput import Operation
 from kvplan.units import count, duration, mean, round_end
 
-WIDTH = 920
-"""Pixels of a plot across the whole page, for which labels are placed."""
+WIDTH = 560
+"""Pixels of a plot across the page; labels are placed for a narrower one, so that they fit a phone too."""
 RATES_HEIGHT, LATENCY_HEIGHT, ROOFLINE_HEIGHT = 290, 240, 320
 NAMES_MARGIN = {"t": 28, "r": 44}
 LIMIT_NAMES = {
@@ -44,7 +45,9 @@ LIMIT_NAMES = {
 }
 LIMIT_DASHES = {"memory": "solid", "tpot": "dash", "ttft": "dot", "max_num_seqs": "longdash", "tenant_quota": "dashdot"}
 LATENCY_TICKS = {0.001: "1 ms", 0.01: "10 ms", 0.1: "100 ms", 1: "1 s", 10: "10 s", 100: "100 s"}
-LINE_SPACING = 17
+LINE_SPACING, TOP_ROOM = 17, 1.04
+NEAR = 0.25
+"""Share of the axis within which two limits have their names on either side."""
 
 
 def rates_figure(report: Report, found: Rates, per: str = "replica", palette: Palette = LIGHT) -> go.Figure:
@@ -53,7 +56,7 @@ def rates_figure(report: Report, found: Rates, per: str = "replica", palette: Pa
     of = _rate_of(report, per)
     curve = np.array([of(operation) for operation in found.curve])
     batches = np.array([operation.concurrency for operation in found.curve])
-    top = round_end(int(curve.max()) + 1)
+    top = round_end(int(TOP_ROOM * curve.max()) + 1)
     drawing, canvas = _against_batch(found, RATES_HEIGHT, "", (0, top), palette)
     linear_axis(drawing, f"Output tokens/s, {'each ' if per != 'replica' else ''}{per}", [0, top])
     drawing.layout["yaxis"]["tickformat"] = ",d"
@@ -89,7 +92,7 @@ def latency_figure(report: Report, found: Rates, palette: Palette = LIGHT) -> go
     limits = (np.floor(log10(min(0.01, *values))), np.ceil(log10(max(1.0, *values))))
     drawing, canvas = _against_batch(found, LATENCY_HEIGHT, "Batch, sequences in the system", limits, palette)
     ticks = {value: words for value, words in LATENCY_TICKS.items() if limits[0] <= log10(value) <= limits[1]}
-    log_axis(drawing, "yaxis", "Latency", ticks, limits)
+    log_axis(drawing, "yaxis", "", ticks, limits)
     _draw_limits(drawing, canvas, found, palette, named=False)
     for line in lines:
         draw_line(drawing, line, canvas)
@@ -150,7 +153,9 @@ def roofline_figure(roof: Roofline, palette: Palette = LIGHT) -> go.Figure:
     )
     for line, up in zip(roofs, (1, -1), strict=True):
         draw_line(drawing, line, canvas)
-        write(drawing, line_name(line), x_range[1], log10(line.y[-1]), line.colour, Side(-1, up, 8))
+        end, side = canvas.pixels(x_range[1], log10(line.y[-1]))[0], Side(-1, up, 8)
+        canvas.take(end, side, line.name, FONT_SIZE)
+        write(drawing, line_name(line), *canvas.values(end), line.colour, side)
     for point in roof.points:
         _draw_point(drawing, canvas, palette, point)
     return drawing.figure()
@@ -186,19 +191,21 @@ def _draw_limits(drawing: Drawing, canvas: Canvas, found: Rates, palette: Palett
             type="line", x0=limit, x1=limit, yref="paper", y0=0, y1=1, layer="between",
             line={"color": colour, "width": 1.8, "dash": LIMIT_DASHES[name]},
         )  # fmt: skip
-        canvas.add_curve([log10(limit)] * 2, canvas.y_range, reference=True)
+        canvas.add_curve([log10(limit)] * 2, canvas.y_range)
     if named:
         _name_limits(drawing, inside, last, palette)
 
 
 def _name_limits(drawing: Drawing, limits: dict[str, int], last: float, palette: Palette) -> None:
+    """Each name above its line, or to the left and to the right of two that are near each other."""
     ordered = sorted(limits, key=limits.get)
-    wanted = [log10(limits[name]) / log10(last) * WIDTH for name in ordered]
-    places = spread(wanted, 62, 0, WIDTH)
-    for name, at in zip(ordered, places, strict=True):
+    places = [log10(limits[name]) / log10(last) for name in ordered]
+    gaps = [after - before for before, after in pairwise(places)]
+    for name, before, after in zip(ordered, [1.0, *gaps], [*gaps, 1.0], strict=False):
+        anchor = "center" if min(before, after) > NEAR else "left" if before <= after else "right"
         drawing.annotation(
-            text=f"<b>{LIMIT_NAMES[name]}</b>", x=at / WIDTH * log10(last), yref="paper", y=1, yanchor="bottom",
-            yshift=3, xanchor="center", showarrow=False,
+            text=f"<b>{LIMIT_NAMES[name]}</b>", x=log10(limits[name]), yref="paper", y=1, yanchor="bottom",
+            yshift=3, xanchor=anchor, showarrow=False,
             font={"size": FONT_SIZE, "color": palette.pool if name == "memory" else palette.limit},
         )  # fmt: skip
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from kvplan import verdict
 from kvplan.metrics import Metric
-from kvplan.rates import Comparison, Rates
-from kvplan.report import Report
+from kvplan.rates import USUAL_LOAD, Comparison, Rates
+from kvplan.report import LARGEST_AUTOMATIC_BATCH, Report
 from kvplan.roofline import StepParts
 from kvplan.throughput import little
 from kvplan.units import capitalised, count, duration, mean, percent
@@ -26,6 +26,8 @@ ALLOWS = {
     "max_num_seqs": "max_num_seqs would allow",
     "tenant_quota": "the quota would allow",
 }
+ROUNDED = 1e-3
+"""Share by which inputs of a few decimals may miss."""
 PARTS = {
     "weights_s": "Matrices: reading weights",
     "matrices_s": "Matrices: computing",
@@ -44,12 +46,15 @@ def opening(report: Report, found: Rates | None) -> Verdict:
     if missed:
         target = getattr(report.setting, f"{missed}_s")
         value = getattr(own, f"{missed}_s")
-        alone = f"one request alone takes **{duration(value)}**"
+        alone = f"one request alone has **{duration(value)}**"
         sentence = f"**No batch** meets the {missed.upper()} target of {duration(target)}; {alone}"
     else:
         sentence = f"**{mean(own.tokens_per_s)} tokens/s** at batch {count(own.concurrency)}{_further(report, found)}"
     tone = "memory" if found.binding in ("memory", "memory_bandwidth", "batch") else "limit"
-    return Verdict(sentence, BINDING[found.binding], tone, _reason(report, found))
+    badge = BINDING[found.binding]
+    if found.binding == "batch" and report.plan.batch is None:
+        badge = f"{LARGEST_AUTOMATIC_BATCH} unless set"
+    return Verdict(sentence, badge, tone, _reason(report, found))
 
 
 def metrics(report: Report, found: Rates | None) -> list[Metric]:
@@ -106,7 +111,7 @@ def bounds(report: Report, found: Rates) -> str:
     weights = (
         "no cache is read"
         if known.kv_equals_weights_batch is None
-        else (f"its caches are as many bytes as the weights at batch {mean(known.kv_equals_weights_batch)}")
+        else (f"the caches of a batch are as many bytes as the weights at {mean(known.kv_equals_weights_batch)}")
     )
     return (
         f"Reading weights and computing with them take equally long at {mean(known.critical_batch)} tokens a step, at "
@@ -139,7 +144,7 @@ def comparison(found: Comparison) -> list[dict]:
 
 def difference(found: Comparison) -> str:
     """At which rate both are, and why they differ."""
-    whose = "the plan's rate" if found.of_plan else "80% of what the batch carries, as the plan's rate is none or more"
+    whose = "the plan's rate" if found.of_plan else f"{percent(USUAL_LOAD)} of what can run, as {found.why_not_plan}"
     return (
         f"{count(found.number)} requests at {found.requests_per_s:,.2f}/s, {whose}, at random times: "
         f"{found.closed.concurrency:,.1f} in the system by the closed form, {found.concurrency:,.1f} simulated. The "
@@ -149,13 +154,18 @@ def difference(found: Comparison) -> str:
 
 
 def capped(report: Report, values: dict[str, float]) -> str:
-    """What memory makes of two of L, lambda and W: the rate it caps, or whether it holds as many."""
+    """What memory makes of two of L, lambda and W: the rate it caps while W stays, or whether it holds as many."""
     most = report.capacity.running(report.plan.admission)
-    cap = f"The plan runs at most {count(most)} at a time"
+    if report.plan.admission == "reserve":
+        cap = f"Booking whole contexts, the plan is sure of {count(most)} at a time; requests that book less run more"
+    else:
+        cap = f"The plan runs {count(most)} at a time on average"
     if "time_s" in values:
-        cap += f", so with {values['time_s']:,.2f} s in the system at most {most / values['time_s']:,.2f} requests/s"
+        cap += f". While W stays {values['time_s']:,.2f} s, {count(most)} are {most / values['time_s']:,.2f} requests/s"
     known = values.get("concurrency") or little(**values)
-    return cap + ("" if known <= most else f"; {known:,.1f} in the system are more, and the rest would wait")
+    return cap + (
+        "" if known <= most * (1 + ROUNDED) else f"; {known:,.1f} in the system are more, and the rest would wait"
+    )
 
 
 def _short(value: float) -> str:
@@ -190,13 +200,17 @@ def _further(report: Report, found: Rates) -> str:
 def _reason(report: Report, found: Rates) -> str:
     gain = percent(max(0.0, found.gain))
     if _missed(found):
-        return "Below it only a faster device, narrower weights, more tp, or a looser target help."
+        return "Only a faster device, narrower weights, more tp or a looser target help."
     if found.binding in ("compute", "memory_bandwidth"):
         what = "computing" if found.binding == "compute" else "reading"
-        return f"Twice the batch would bring only {gain} more tokens, as {what} takes the time of a step."
+        return (
+            f"Twice the batch would bring only {gain} more tokens: {what}, for the prompts that come along as well, "
+            "takes most of a mean step."
+        )
     if found.binding in ("tpot", "ttft"):
         return f"A larger batch would miss the target; it would bring {gain} more tokens for twice as many sequences."
     if found.binding == "batch":
-        return f"Twice the batch would bring {gain} more tokens."
+        most = "" if report.plan.batch else f" An estimate stops at {LARGEST_AUTOMATIC_BATCH}; set a batch to see more."
+        return f"Twice the batch would bring {gain} more tokens.{most}"
     could = "" if found.could is None else f" At the next limit it would be {mean(found.could.tokens_per_s)} tokens/s."
     return f"Twice as many sequences would bring {gain} more tokens.{could}"

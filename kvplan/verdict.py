@@ -161,7 +161,8 @@ def backlog(found: Backlog) -> str:
     shown = f", of which {MOST_SLOTS} are shown" if found.slots > MOST_SLOTS else ""
     return (
         f"{count(found.lengths.size)} requests on {slots}{shown}, the same order in both. At "
-        f"{duration(found.step_s)} a step: {runs[0]} against {runs[1]}, {found.gain:.2f} times. The backlog drains; "
+        f"{duration(found.step_s)} a step: {runs[0]} against {runs[1]}, {found.gain:.2f} times; prompts take no step "
+        "here. The backlog drains; "
         "while requests keep coming, continuous batching tends to 100%"
     )
 

@@ -70,6 +70,7 @@ KEYS = {
     "throughput": [
         "batch",
         "decode_step_s",
+        "tokens_per_step",
         "prefill_s",
         "tokens_per_s",
         "requests_per_s",

@@ -50,8 +50,6 @@ def show_search(report, job, found, problem) -> None:
         st.error(escape(problem))
     else:
         frame.plain_table(fleet_tables.search_rows(found))
-        for line in (fleet_words.why(report, found), fleet_words.searched(found), fleet_words.split_at_random()):
-            st.caption(escape(line) + ".")
 
 
 def draw_frontier(report, points, found) -> str:
@@ -72,19 +70,26 @@ def draw_search(report, job, found, problem) -> None:
     with st.container(height=PANEL_HEIGHT, border=False, key="fleet_search"):
         with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
             frame.heading("Replicas tried in the simulator", "the worst run of each")
-            if found is not None:
-                # What scrolls must hold something that the keyboard reaches.
-                frame.csv(pd.DataFrame(fleet_tables.search_rows(found)), "kvplan-replicas.csv")
+            rows = [] if found is None else fleet_tables.search_rows(found)
+            # What scrolls must hold something that the keyboard reaches.
+            frame.csv(pd.DataFrame(rows), "kvplan-replicas.csv")
         run_every = None if job is None or job.is_over else POLL_S
         st.fragment(show_search, run_every=run_every)(report, job, found, problem)
 
 
-def draw_words(report, fleet) -> None:
-    """What the fleet is for, whether it is there, and whose its prices are, a line each."""
-    lines = [fleet_words.prices(report)]
+def draw_words(report, points, found, fleet) -> None:
+    """How the search went, what the fleet is for, whether it is there, and whose its prices are, a line each."""
+    lines = []
+    if found is not None:
+        lines = [fleet_words.why(report, found), fleet_words.searched(found), fleet_words.split_at_random()]
+        lines.append(fleet_words.beside_closed_form(report, points, found))
     if fleet.replicas is not None:
-        lines = [fleet_words.headroom(report, fleet), fleet_words.owned(report.plan, fleet), *lines]
-    for line in lines:
+        lines += [
+            fleet_words.headroom(report, fleet),
+            fleet_words.owned(report.plan, fleet),
+            fleet_words.busy(report, fleet),
+        ]
+    for line in filter(None, [*lines, fleet_words.prices(report)]):
         st.caption(escape(line) + ".")
 
 
@@ -121,7 +126,7 @@ def draw_fleet(report, runs) -> None:
         latency = draw_frontier(report, points, found)
     with right:
         draw_search(report, job, found, problem)
-    draw_words(report, fleet)
+    draw_words(report, points, found, fleet)
     if points:
         draw_table(report, points, latency)
 

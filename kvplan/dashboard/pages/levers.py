@@ -36,7 +36,7 @@ def draw_table(found) -> None:
     links = {lever.name: encode_link(lever.plan, "./", full=False) for lever in found.offered}
     own = ~rows["Lever"].isin(links)
     rows["Lever"] = [f"[{escape(name)}](<{links[name]}>)" if name in links else name for name in rows["Lever"]]
-    decimals = {"USD/M tokens": levers_words.cost_decimals(found), "Step, ms": 1}
+    decimals = {"USD/M tokens": levers_words.cost_decimals(found), "TPOT, ms": 1}
     frame.table(rows, decimals={name: decimals[name] for name in decimals if name in rows}, plan_row=own)
 
 
@@ -48,8 +48,8 @@ def draw_page() -> None:
         draw_charts(report, found)
         draw_table(found)
     meanings = "; ".join(f"**{word}**: {meaning}" for word, meaning in lever_ideas.QUALITIES.items())
-    frame.heading("What each lever changes", "one idea at a time; those that this plan does not have stand last")
-    frame.plain_table(levers_words.sources(found))
+    with st.expander("What each lever changes, and why others are not offered", type="compact", key="lever_sources"):
+        frame.plain_table(levers_words.sources(found))
     st.caption(f"kvplan does not model quality. {meanings}. Fewer KV heads save memory and bandwidth, not FLOPs.")
     frame.footing(report)
 

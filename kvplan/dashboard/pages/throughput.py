@@ -43,7 +43,12 @@ def draw_little(report, found) -> None:
     for column, name in zip(columns, given, strict=False):
         with column:
             values[name] = st.number_input(
-                LABELS[name], min_value=0.0001, value=float(round(own[name], 4)), format="%.4f", key=f"little_{name}"
+                # A key of its own for each plan: what was typed for another one goes.
+                LABELS[name],
+                min_value=0.0001,
+                value=float(round(own[name], 4)),
+                format="%.4f",
+                key=f"little_{name}_{own[name]:.4f}",
             )
     with columns[2]:
         st.metric(LABELS[wanted], f"{throughput.little(**values):,.2f}")
@@ -72,7 +77,8 @@ def draw_roofline(report, found) -> None:
 def draw_simulated(report, found) -> None:
     """The same step time with requests that differ, come at random and wait."""
     compared = frame.once("rates_compared", report.plan, lambda: rates.compared(report, found))
-    frame.heading("Simulated", f"{count(compared.number)} requests through the pool, with the same step time")
+    clause = f"{count(compared.number)} requests at {compared.requests_per_s:,.2f}/s, with the same step time"
+    frame.heading("Simulated", clause)
     frame.plain_table(throughput_words.comparison(compared))
     st.caption(escape(throughput_words.difference(compared)) + ".")
 
