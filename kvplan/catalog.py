@@ -210,7 +210,8 @@ def resolve(plan: Plan, model: ModelSpec | None = None) -> Setting:
     max_num_seqs = plan.max_num_seqs or min(scheduled_seqs, batched_tokens)
     at_startup = _at_startup(plan, spec, total_bytes, max_num_seqs, batched_tokens)
     weights = weight_bytes(plan, base, spec)
-    dtype = plan.weight_dtype or base.weight_dtype or base.dtype
+    counted = base.parameters is not None or plan.weights_gib is not None
+    dtype = (plan.weight_dtype if counted else None) or base.weight_dtype or base.dtype
 
     return Setting(
         plan=plan,
@@ -300,13 +301,20 @@ def _efficiency(plan: Plan, gpu: GpuSpec, weight_dtype: str) -> Efficiency:
     found = efficiency(gpu, weight_dtype, enforce_eager=plan.enforce_eager)
     given = {
         "weights": plan.bandwidth_efficiency,
-        "cache": plan.bandwidth_efficiency,
         "compute": plan.compute_efficiency,
-        "attention": plan.compute_efficiency,
         "overhead_s": plan.step_overhead_s,
     }
-    own = {name: Factor(value, value, value, "set in this plan") for name, value in given.items() if value is not None}
+    own = {name: _set(value) for name, value in given.items() if value is not None}
+    # The cache beside the weights, and attention beside the matrices, move by as much.
+    for name, beside in (("weights", "cache"), ("compute", "attention")):
+        if name in own:
+            moved = own[name].value / getattr(found, name).value
+            own[beside] = _set(min(1.0, getattr(found, beside).value * moved))
     return replace(found, **own)
+
+
+def _set(value: float) -> Factor:
+    return Factor(value, value, value, "set in this plan")
 
 
 def _at_startup(plan: Plan, model: ModelSpec, total_bytes: int, sequences: int, tokens: int) -> Startup:

@@ -468,6 +468,7 @@ def _rate_rows(report: Report) -> list[tuple[str, str, str]]:
         ("requests/s", f"{found.requests_per_s:.2f}", f"each {duration(found.e2e_s)} in the system"),
         ("TTFT", duration(found.ttft_s), "of a mean prompt, without a queue"),
         ("TPOT", duration(found.tpot_s), f"a decode step is {duration(found.decode_step_s)}, most of it {bound}"),
+        ("within targets", count(found.meeting_batch), "largest batch up to this one that meets TTFT and TPOT"),
         (
             "critical batch",
             mean(found.critical_batch),

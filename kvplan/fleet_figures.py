@@ -22,12 +22,12 @@ from kvplan.drawing import (
 )
 from kvplan.fleet import Fleet
 from kvplan.fleet_search import Found
-from kvplan.fleet_words import TIMES, split, target, worst
+from kvplan.fleet_words import TIMES, split, worst
 from kvplan.frontier import Latency, Point, own, pareto, recommended
 from kvplan.labels import NEAR, Box, Canvas, Side
 from kvplan.palette import LIGHT, Palette
 from kvplan.report import Report
-from kvplan.units import count, duration, usd
+from kvplan.units import LEAST_USD, count, duration, target, usd
 
 NOMINAL_WIDTH, HEIGHT, TOP = 420, 360, 24
 DOT, HOLLOW, AROUND = 8, 10, 18
@@ -50,7 +50,7 @@ def frontier_figure(
     """Cost of an hour against TPOT or TTFT at the peak, log-log: a dot for each split, a line through those that no
     other beats, the plan, and the cheapest that meets both targets, all by the closed form; and the plan as it was
     simulated. Where a GPU costs nothing, GPUs are the cost."""
-    aim, priced = getattr(report.setting, latency), report.setting.gpu_hour_usd > 0
+    aim, priced = getattr(report.setting, latency), report.setting.gpu_hour_usd >= LEAST_USD
     spots = {id(point): (1000 * getattr(point, latency), _cost(point.fleet, priced)) for point in points}
     simulated = _simulated_spot(found, latency, priced)
     all_spots = [*spots.values(), *([simulated] if simulated else [])]

@@ -156,7 +156,7 @@ def search(plan: Plan, model: ModelSpec | None = None, progress: Progress | None
     if progress is not None:
         progress(1, 1)
     setting = bench.report.setting
-    output = demand(setting, bench.report.engine.block_size).output
+    output = demand(setting).output
     return Found(
         replicas=replicas,
         fleet=NO_FLEET if replicas is None else priced(setting, replicas, output),

@@ -11,7 +11,7 @@ from kvplan.frontier import Point, own, recommended
 from kvplan.metrics import Metric
 from kvplan.plan import Plan
 from kvplan.report import Report
-from kvplan.units import capitalised, count, duration, percent, usd
+from kvplan.units import capitalised, count, duration, percent, target, usd
 from kvplan.verdict import Verdict, devices
 
 TIMES = {"ttft_s": "TTFT", "tpot_s": "TPOT"}
@@ -30,9 +30,8 @@ def verdict(report: Report, points: tuple[Point, ...], found: Found | None, simu
         return Verdict(sentence, "closed form", "limit", f"{then.capitalize()}.")
     if not point.meets:
         sentence = f"**No number of replicas** of {devices(report)} meets {targets(report)} by the closed form"
-        reason = (
-            f"Filled, each has a mean TTFT of {duration(point.ttft_s)} and TPOT of {duration(point.tpot_s)}; {then}."
-        )
+        times = f"TTFT of {duration(point.ttft_s)} and TPOT of {duration(point.tpot_s)}"
+        reason = f"At the peak each has a mean {times}; {then}."
         return Verdict(sentence, "closed form", "limit", reason)
     sentence = f"**{_replicas(point.plan.dp)}** of {devices(report)} would do by the closed form; {_cost(point.fleet)}"
     reason = f"Mean requests without a queue meet {targets(report)} at {peak}; {then}."
@@ -155,7 +154,9 @@ def why(report: Report, found: Found) -> str:
 def _reason(report: Report, found: Found) -> str:
     plan, cv = report.plan, report.setting.arrival_cv
     if plan.step_s is not None:
-        return f"Every simulated step takes the plan's step_s of {duration(plan.step_s)}, which the closed form ignores"
+        return f"Every step takes the plan's step_s of {duration(plan.step_s)}, with a prompt whole in one of them"
+    if plan.batch is not None and found.running > found.closed_form.batch:
+        return f"The closed form keeps to the plan's batch of {count(plan.batch)}, which no engine is told"
     if found.replicas > found.closed_form.plan.dp:
         bursts = cv is not None and cv >= BURSTY
         come = f", and come in bursts, as their gaps vary by {cv:.3g} times the mean" if bursts else ""
@@ -281,15 +282,6 @@ def frontier_conclusion(report: Report, points: tuple[Point, ...]) -> str:
 def targets(report: Report) -> str:
     """Both targets in words, TTFT and TPOT."""
     return f"TTFT {target(report.setting.ttft_s)} and TPOT {target(report.setting.tpot_s)}"
-
-
-def target(seconds: float) -> str:
-    """A target as it was given, all its figures.
-
-    >>> target(2.0), target(0.05), target(0.0125)
-    ('2 s', '50 ms', '12.5 ms')
-    """
-    return f"{seconds:g} s" if seconds >= 1 else f"{1000 * seconds:g} ms"
 
 
 def split(point: Point) -> str:

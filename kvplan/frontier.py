@@ -9,7 +9,7 @@ from typing import Literal
 
 from kvplan.fleet import Fleet, peak_rate, priced
 from kvplan.plan import Plan
-from kvplan.report import Report, ThroughputReport, evaluate
+from kvplan.report import Report, evaluate
 from kvplan.specs import ModelSpec
 from kvplan.throughput import at_rate, engine, operate
 from kvplan.traffic import LEAST_RATE
@@ -54,13 +54,14 @@ def point_of(report: Report) -> Point | None:
     setting, found = report.setting, report.throughput
     if not found.batch or not has_rate(report):
         return None
-    runs = engine(setting, report.engine.block_size)
-    batch = meeting_batch(found)
+    runs = engine(setting)
+    batch = found.meeting_batch
     rate = operate(runs, batch or found.batch).requests_per_s
     replicas = max(1, math.ceil(peak_rate(setting) / rate))
     if replicas > MOST_REPLICAS:
         return None
-    each = at_rate(runs, peak_rate(setting) / replicas, batch or found.batch)
+    # Rounding must not ask for more than what a replica completes.
+    each = at_rate(runs, min(rate, peak_rate(setting) / replicas), batch or found.batch)
     return Point(
         plan=report.plan.model_copy(update={"dp": replicas}),
         fleet=priced(setting, replicas, runs.demand.output),
@@ -75,11 +76,6 @@ def point_of(report: Report) -> Point | None:
 def has_rate(report: Report) -> bool:
     """Whether requests come at all."""
     return report.setting is not None and (report.setting.arrival_rate or 0.0) >= LEAST_RATE
-
-
-def meeting_batch(found: ThroughputReport) -> int:
-    """The largest batch of a replica that meets both targets on average, 0 where not even one does."""
-    return min(found.batch, found.tpot_batch, found.ttft_batch)
 
 
 def recommended(points: tuple[Point, ...]) -> Point | None:

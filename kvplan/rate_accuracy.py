@@ -73,7 +73,7 @@ def errors() -> tuple[RateError, ...]:
 def predicted(point: RatePoint) -> float:
     """What the plan of a point would take or give, with as many sequences as it asks for and its memory holds."""
     report = evaluate(point.plan)
-    engine = throughput.engine(_used(report.setting, point.of_device), report.engine.block_size)
+    engine = throughput.engine(_used(report.setting, point.of_device))
     if point.quantity == "prefill_s":
         return throughput.first_token_s(engine)
     return getattr(throughput.operate(engine, report.throughput.batch), point.quantity)

@@ -96,7 +96,7 @@ def _sentence(quantity: str) -> str:
     met = [error for error in found if not error.misses]
     worst = max(abs(error.ratio - 1) for error in met)
     return (
-        f"{name}: **{len(met)} of {len(found)}** points no factor was read from are met, the farthest is "
+        f"{name}: **{len(met)} of {len(found)}** points no factor was read from are met, the farthest of these is "
         f"{percent(worst)} off."
     )
 

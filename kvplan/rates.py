@@ -22,6 +22,8 @@ USUAL_LOAD, HIGHEST_LOAD = 0.8, 0.95
 """Of what a replica can do: where the plan's own rate is none or too much for one, and what is too much."""
 STEPS, FEWEST, MOST = 20_000, 400, 3_000
 """Of a simulation that a page waits for: steps, and requests."""
+MOST_STEPS = 100_000
+"""Of one that takes a page some half a second; longer ones are left to the command line."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +82,7 @@ def rates(report: Report) -> Rates | None:
     found = report.throughput
     if not found.batch:
         return None
-    engine = throughput.engine(report.setting, report.engine.block_size)
+    engine = throughput.engine(report.setting)
     limits = _limits(report, engine)
     binding = min(limits, key=limits.get)
     batch = max(1, min(found.batch, limits[binding]))
@@ -121,16 +123,18 @@ def roofline(report: Report, found: Rates) -> Roofline:
     )
 
 
-def compared(report: Report, found: Rates) -> Comparison:
-    """Requests at random times through the simulator, at the plan's rate or at 80% of what it can run, beside the
-    closed form at that rate."""
-    most = _usual_most(report)
+def compared(report: Report, found: Rates) -> Comparison | None:
+    """Requests at random times through the simulator, at the plan's rate or at 80% of what can run, beside the closed
+    form at that rate; None where a page would wait too long."""
+    most = report.capacity.running(report.plan.admission)
     capacity = operate(found.engine, most).requests_per_s
     wanted = report.setting.arrival_rate or 0.0
     of_plan = 0 < wanted <= HIGHEST_LOAD * capacity
     rate = wanted if of_plan else USUAL_LOAD * capacity
     why_not = f"the plan's {wanted:,.2f}/s are too many for one replica" if wanted else "the plan has no rate"
     closed = throughput.at_rate(found.engine, rate, most)
+    if FEWEST / (rate * closed.step_s) > MOST_STEPS:
+        return None
     number = round(min(max(FEWEST, STEPS * rate * closed.step_s), MOST))
     requests = pool.requests_of(report.setting, number)
     # The closed form cuts prompts to the context; the engine would reject these requests.
@@ -153,8 +157,8 @@ def _limits(report: Report, engine: Engine) -> dict[str, int]:
         "memory": max(1, capacity.on_demand_ceiling if on_demand else capacity.memory_ceiling),
         "tenant_quota": capacity.tenant_quota,
         "max_num_seqs": capacity.max_num_seqs,
-        "tpot": throughput.largest_batch(engine, lambda at: at.tpot_s <= setting.tpot_s, FURTHEST),
-        "ttft": throughput.largest_batch(engine, lambda at: at.ttft_s <= setting.ttft_s, FURTHEST),
+        "tpot": throughput.tpot_batch(engine, setting.tpot_s, FURTHEST),
+        "ttft": throughput.ttft_batch(engine, setting.ttft_s, FURTHEST),
     }
     return {name: limit for name, limit in limits.items() if limit is not None}
 
@@ -164,10 +168,6 @@ def _bound(engine: Engine, batch: float) -> str:
     held, asked = engine.demand.held, engine.demand
     fed = batch * asked.computed / max(asked.output, 1)
     return engine.step.parts(fed, batch, fed + batch * held).binding
-
-
-def _usual_most(report: Report) -> int:
-    return report.capacity.running(report.plan.admission)
 
 
 def _batches(last: int, batch: int) -> np.ndarray:

@@ -13,6 +13,7 @@ from kvplan.lengths import clipped_share, totals
 from kvplan.plan import Plan
 from kvplan.roofline_facts import TYPICAL_STEP_S
 from kvplan.specs import ModelSpec, Source, cache_problem
+from kvplan.traffic import LEAST_RATE
 
 SCHEMA = "kvplan.report/1"
 LARGEST_AUTOMATIC_BATCH = 512
@@ -158,6 +159,11 @@ class ThroughputReport:
     tpot_batch: int = 0
     ttft_batch: int = 0
 
+    @property
+    def meeting_batch(self) -> int:
+        """The largest batch that meets both targets on average, 0 where not even one does."""
+        return min(self.batch, self.tpot_batch, self.ttft_batch)
+
 
 NO_MEMORY = memory.Memory(0, 0, 0, 0, 0, 0, 0, 0)
 
@@ -221,7 +227,7 @@ def evaluate(plan: Plan, model: ModelSpec | None = None) -> Report:
     cost = breakdown.request_cost(setting, shape)
     cache_part = _cache(setting, shape, cost)
     batching_part = _batching(setting, capacity_part)
-    runs = throughput.engine(setting, shape.block_size)
+    runs = throughput.engine(setting)
     throughput_part = _throughput(setting, runs, capacity_part, batching_part.batch)
     return Report(
         plan=plan,
@@ -366,7 +372,7 @@ def _throughput(
     decode = runs.step.parts(0, batch, batch * held)
     return ThroughputReport(
         batch=batch,
-        decode_step_s=decode.total_s,
+        decode_step_s=runs.step.step_s(0, batch, batch * held),
         tokens_per_step=runs.step.accepted,
         prefill_s=throughput.first_token_s(runs),
         tokens_per_s=found.tokens_per_s,
@@ -377,15 +383,15 @@ def _throughput(
         critical_batch=throughput.critical_batch(setting, runs),
         kv_equals_weights_batch=throughput.kv_equals_weights_batch(runs),
         binding=decode.binding,
-        tpot_batch=throughput.largest_batch(runs, lambda at: at.tpot_s <= setting.tpot_s, batch),
-        ttft_batch=throughput.largest_batch(runs, lambda at: at.ttft_s <= setting.ttft_s, batch),
+        tpot_batch=throughput.tpot_batch(runs, setting.tpot_s, batch),
+        ttft_batch=throughput.ttft_batch(runs, setting.ttft_s, batch),
     )
 
 
 def _fleet(setting: Setting, runs: throughput.Engine | None, found: ThroughputReport) -> fleet.Fleet:
     """The fleet of the closed form, for replicas that meet both targets."""
-    batch = min(found.batch, found.tpot_batch, found.ttft_batch)
-    if runs is None or not batch or not setting.arrival_rate:
+    batch = found.meeting_batch
+    if runs is None or not batch or (setting.arrival_rate or 0.0) < LEAST_RATE:
         return fleet.NO_FLEET
     return fleet.fleet(setting, runs, batch)
 

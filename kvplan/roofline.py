@@ -119,7 +119,7 @@ class StepTime:
 
     Rates are of one device, after efficiency. `attended` is what a prompt's token attends to on average; `drafted`
     tokens are tried for each sequence, and `accepted` come out of a step, its own included. `computed_share` of a
-    prompt's tokens are computed, the others found.
+    prompt's tokens are computed, the others found. `given_s` is how long every step takes where the plan says so.
     """
 
     work: Work
@@ -135,6 +135,7 @@ class StepTime:
     drafted: int
     accepted: float
     computed_share: float = 1.0
+    given_s: float | None = None
 
     def __call__(self, prefill_tokens: float, decoding: float, resident_tokens: float) -> float:
         """Seconds until each decoding sequence has one more token.
@@ -153,6 +154,8 @@ class StepTime:
 
     def step_s(self, prefill_tokens: float, decoding: float, resident_tokens: float) -> float:
         """Seconds of the step itself, however many tokens come out of it."""
+        if self.given_s is not None:
+            return self.given_s
         return self.parts(prefill_tokens, decoding, resident_tokens).total_s
 
     def parts(self, prefill_tokens: float, decoding: float, resident_tokens: float) -> StepParts:
@@ -193,6 +196,8 @@ class StepTime:
 def remembered(step: StepTime) -> Callable[[float, float, float], float]:
     """The same step time for one run of many steps: what does not hang on the tokens held is kept for each number of
     decoding sequences."""
+    if step.given_s is not None:
+        return step
     kept: dict[float, tuple[float, float]] = {}
 
     def seconds(prefill_tokens: float, decoding: float, resident_tokens: float) -> float:
@@ -231,7 +236,8 @@ def step_time(setting: Setting, attended: float) -> StepTime | None:
         stages=plan.pp,
         attended=attended,
         drafted=drafted,
-        accepted=accepted_tokens(plan.acceptance_rate or 0.0, drafted),
+        accepted=1.0 if plan.step_s else accepted_tokens(plan.acceptance_rate or 0.0, drafted),
+        given_s=plan.step_s,
     )
 
 
@@ -325,7 +331,7 @@ def _read_size(setting: Setting, total: int) -> float:
 def _reads(setting: Setting) -> list[Reach]:
     """What decoding reads of the cache on each device, over all stages; draft layers once for each drafted token."""
     found = []
-    for group, layers in _layers(setting):
+    for group, layers in _layers(setting, setting.speculative_tokens):
         for store in cache.stores(group, setting):
             if store.kind == "state":
                 continue
@@ -341,18 +347,18 @@ def _state_bytes(setting: Setting) -> float:
     """States are read and written whole in each step."""
     return sum(
         2 * layers * store.bits / 8
-        for group, layers in _layers(setting)
+        for group, layers in _layers(setting, setting.speculative_tokens)
         for store in cache.stores(group, setting)
         if store.kind == "state"
     )
 
 
-def _layers(setting: Setting) -> list[tuple[LayerGroup, int]]:
-    """Every kind of layer with its number over all stages; draft layers for each token they draft."""
+def _layers(setting: Setting, drafts: int) -> list[tuple[LayerGroup, int]]:
+    """Every kind of layer with its number over all stages; draft layers so many times."""
     found = [(group, sum(stages)) for group, stages in cache.staged(setting)]
     if cache.draft_group(setting) is not None:
         group, layers = found.pop()
-        found += [(group, layers * setting.speculative_tokens)] if setting.speculative_tokens else []
+        found += [(group, layers * drafts)] if drafts else []
     return found
 
 
@@ -361,7 +367,8 @@ def _attention(setting: Setting, dims) -> list[Reach]:
     in every query head."""
     heads = setting.model.num_attention_heads or 0
     found = []
-    for group, layers in _layers(setting):
+    # A draft layer goes over each token once; the target goes over those that were drafted as well.
+    for group, layers in _layers(setting, min(1, setting.speculative_tokens)):
         if group.kind not in ATTENTION_KINDS and group.kind not in ("mla", "compressed"):
             continue
         each, ratio = 2 * layers * heads * dims(setting, group) / setting.plan.tp, group.compress_ratio

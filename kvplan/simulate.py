@@ -25,7 +25,7 @@ from kvplan.roofline import step_time as estimated_step_time
 from kvplan.roofline_facts import TYPICAL_STEP_S
 from kvplan.scheduler import Load, Progress, Record, Server, StepTime, serve
 from kvplan.specs import ModelSpec, cache_problem, require_one_of, shown
-from kvplan.throughput import mean_attended, prompt_hits
+from kvplan.throughput import mean_attended, pool_hits, prompt_hits
 from kvplan.traffic import Traffic, traffic
 from kvplan.units import binary
 
@@ -159,7 +159,7 @@ def simulate(
     setting = resolve(plan, model)
     shape, num_blocks, slots = _pool(setting)
     found = traffic(requests, context=plan.context, max_tokens=plan.max_tokens, arrivals=arrivals, seed=seed)
-    step_time = _step_time(setting, found, shape.block_size) if step_time is None else _checked(step_time)
+    step_time = _step_time(setting, found) if step_time is None else _checked(step_time)
 
     in_chunks = callable(step_time)
     server = Server(
@@ -308,22 +308,22 @@ def _timeline(run: Record, found: Traffic, begin: float) -> Timeline:
     return Timeline(steps.astype(np.int64), ends - begin, *whole, blocked.astype(bool))
 
 
-def _step_time(setting: Setting, found: Traffic, block_size: int) -> StepTime:
+def _step_time(setting: Setting, found: Traffic) -> StepTime:
     """The plan's own: what it gives, else the estimate for the prompts that come, else a round number, of which the
     setting's notes speak. Hits that the pool does not count for itself, as the plan only gives their rate, shorten the
     prefill."""
-    plan = setting.plan
+    plan, prompts = setting.plan, found.prompts.astype(float)
     if plan.step_s is not None:
         return plan.step_s
-    prompts, hashed = found.prompts.astype(float), _is_hashed(plan, found)
     # How much the requests' own prefixes save shows only in the run.
-    hits = np.zeros_like(prompts) if hashed else prompt_hits(setting, prompts, block_size)
+    hashed = _is_hashed(plan, found)
+    hits = np.zeros_like(prompts) if hashed else prompt_hits(setting, prompts)
+    counted = np.zeros_like(prompts) if hashed else pool_hits(setting, prompts)
     estimate = estimated_step_time(setting, mean_attended(prompts, hits, np.ones_like(prompts)))
     if estimate is None:
         return TYPICAL_STEP_S
-    counted = hashed or plan.shared_prefix_tokens or not plan.enable_prefix_caching
-    share = 1.0 if counted else 1 - (plan.prefix_hit_rate or 0.0)
-    return remembered(replace(estimate, computed_share=share))
+    computed, passed = float((prompts - hits).sum()), float((prompts - counted).sum())
+    return remembered(replace(estimate, computed_share=computed / passed if passed else 1.0))
 
 
 def _checked(step_time: StepTime) -> StepTime:

@@ -15,13 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from kvplan import lengths
-from kvplan.cache import shared_blocks
 from kvplan.catalog import Setting
+from kvplan.engine import layout
 from kvplan.roofline import StepTime, step_time
 from kvplan.roofline_facts import math_rate
 
-MOST_BATCH = 2**20
-"""No limit is searched beyond."""
 LEAST_STEPS = 1e-9
 """Decode steps of a mean request below which it has none: what is left is rounding."""
 
@@ -63,19 +61,19 @@ class Engine:
     max_num_batched_tokens: int
 
 
-def engine(setting: Setting, block_size: int) -> Engine | None:
+def engine(setting: Setting) -> Engine | None:
     """How the plan runs; None where its step time is not known."""
-    asked = demand(setting, block_size)
+    asked = demand(setting)
     step = step_time(setting, asked.attended)
     return None if step is None else Engine(step, asked, setting.max_num_batched_tokens)
 
 
-def demand(setting: Setting, block_size: int) -> Demand:
+def demand(setting: Setting) -> Demand:
     """The mean request of the plan's workload, clipped to its context; each yields at least one token."""
     found, context = setting.lengths, setting.plan.context
     prompts, outputs = lengths.clipped(found, context)
     outputs = np.maximum(outputs, 1)
-    hits = prompt_hits(setting, prompts, block_size)
+    hits = prompt_hits(setting, prompts)
     prompt, output = float(found.shares @ prompts), float(found.shares @ outputs)
     computed, attended = float(found.shares @ (prompts - hits)), mean_attended(prompts, hits, found.shares)
     # The first token comes out of the prefill, so that the steps which decode begin with the second.
@@ -84,17 +82,23 @@ def demand(setting: Setting, block_size: int) -> Demand:
     return Demand(prompt, computed, attended, output, max(held, prompt + 1))
 
 
-def prompt_hits(setting: Setting, prompts: np.ndarray, block_size: int) -> np.ndarray:
-    """Tokens of each prompt that are found in the pool: by the plan's rate, else the whole blocks of its shared prefix,
-    where prefixes are cached. A prompt has at least one token of its own to compute."""
+def prompt_hits(setting: Setting, prompts: np.ndarray) -> np.ndarray:
+    """Tokens of each prompt that are found in the pool: those of the shared prefix, or the plan's rate where that is
+    more. A prompt has at least one token of its own to compute."""
     plan = setting.plan
-    if not plan.enable_prefix_caching:
-        found = 0.0
-    elif plan.prefix_hit_rate is not None:
-        found = plan.prefix_hit_rate * prompts
-    else:
-        found = float(shared_blocks(plan.shared_prefix_tokens, plan.context, block_size) * block_size)
-    return np.minimum((prompts - 1).clip(0), found)
+    rate = (plan.prefix_hit_rate or 0.0) if plan.enable_prefix_caching else 0.0
+    return np.maximum(pool_hits(setting, prompts), np.minimum((prompts - 1).clip(0), rate * prompts))
+
+
+def pool_hits(setting: Setting, prompts: np.ndarray) -> np.ndarray:
+    """Tokens of the shared prefix that a pool finds, of each prompt that goes beyond it: those that every growing table
+    has in whole blocks."""
+    plan = setting.plan
+    if not plan.enable_prefix_caching or not plan.shared_prefix_tokens:
+        return np.zeros_like(prompts)
+    blocks = [group.block_tokens * group.spec.dcp for group in layout(setting).growing]
+    found = min((plan.shared_prefix_tokens // block * block for block in blocks), default=0)
+    return np.where(prompts > plan.shared_prefix_tokens, float(found), 0.0)
 
 
 def mean_attended(prompts: np.ndarray, hits: np.ndarray, shares: np.ndarray) -> float:
@@ -153,7 +157,7 @@ def _step_s(step: StepTime, prefill: float, decoding: float, held: float) -> flo
     return step.step_s(prefill, decoding, prefill + decoding * held)
 
 
-def largest_batch(engine: Engine, allows: Callable[[Operation], bool], most: int = MOST_BATCH) -> int:
+def largest_batch(engine: Engine, allows: Callable[[Operation], bool], most: int) -> int:
     """The largest batch, up to `most`, that meets a rule which no batch beyond meets again; 0 where not even one."""
     if allows(operate(engine, most)):
         return most
@@ -162,6 +166,18 @@ def largest_batch(engine: Engine, allows: Callable[[Operation], bool], most: int
         middle = (low + high) // 2
         low, high = (middle, high) if allows(operate(engine, middle)) else (low, middle)
     return low
+
+
+def tpot_batch(engine: Engine, target_s: float, most: int) -> int:
+    """The largest batch, up to `most`, whose time between tokens meets a target; `most` where none has a second."""
+    if engine.demand.output - 1 <= LEAST_STEPS:
+        return most
+    return largest_batch(engine, lambda at: at.tpot_s <= target_s, most)
+
+
+def ttft_batch(engine: Engine, target_s: float, most: int) -> int:
+    """The largest batch, up to `most`, whose time to the first token meets a target."""
+    return largest_batch(engine, lambda at: at.ttft_s <= target_s, most)
 
 
 def at_rate(engine: Engine, requests_per_s: float, most: float) -> Operation | None:

@@ -30,7 +30,7 @@ from kvplan.palette import FEASIBLE_FILL, LIGHT, Palette
 from kvplan.rates import Point, Rates, Roofline
 from kvplan.report import Report
 from kvplan.throughput import Operation
-from kvplan.units import count, duration, mean, round_end
+from kvplan.units import count, duration, mean, round_end, target
 
 WIDTH = 560
 """Pixels of a plot across the page; labels are placed for a narrower one, so that they fit a phone too."""
@@ -97,8 +97,8 @@ def latency_figure(report: Report, found: Rates, palette: Palette = LIGHT) -> go
     for line in lines:
         draw_line(drawing, line, canvas)
     _name_ends(drawing, canvas, lines)
-    for name, target in targets.items():
-        _draw_target(drawing, canvas, palette, name, target)
+    for name, aim in targets.items():
+        _draw_target(drawing, canvas, palette, name, aim)
     return drawing.figure()
 
 
@@ -230,15 +230,15 @@ def _latency_line(name: str, what: str, batches, seconds, colour: str, bold: boo
     return Line(name, batches, np.array(seconds), hover, colour, width=2.5 if bold else 2, bold=bold)
 
 
-def _draw_target(drawing: Drawing, canvas: Canvas, palette: Palette, name: str, target: float) -> None:
+def _draw_target(drawing: Drawing, canvas: Canvas, palette: Palette, name: str, aim: float) -> None:
     """A line across at a target, named where its name covers no curve."""
     drawing.shape(
-        type="line", xref="paper", x0=0, x1=1, y0=target, y1=target, layer="between",
+        type="line", xref="paper", x0=0, x1=1, y0=aim, y1=aim, layer="between",
         line={"color": palette.limit, "width": 1.2, "dash": LIMIT_DASHES[name.lower()]},
     )  # fmt: skip
-    canvas.add_curve(canvas.x_range, [log10(target)] * 2, reference=True)
-    words = f"{name} target {duration(target)}"
-    point, side = canvas.place_along(float(canvas.pixels(0, log10(target))[0, 1]), words, FONT_SIZE)
+    canvas.add_curve(canvas.x_range, [log10(aim)] * 2, reference=True)
+    words = f"{name} target {target(aim)}"
+    point, side = canvas.place_along(float(canvas.pixels(0, log10(aim))[0, 1]), words, FONT_SIZE)
     write(drawing, words, *canvas.values(point), palette.limit, side)
 
 

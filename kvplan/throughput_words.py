@@ -8,7 +8,7 @@ from kvplan.rates import USUAL_LOAD, Comparison, Rates
 from kvplan.report import LARGEST_AUTOMATIC_BATCH, Report
 from kvplan.roofline import StepParts
 from kvplan.throughput import little
-from kvplan.units import capitalised, count, duration, mean, percent
+from kvplan.units import capitalised, count, duration, mean, percent, target
 from kvplan.verdict import Verdict
 
 BINDING = {
@@ -44,10 +44,10 @@ def opening(report: Report, found: Rates | None) -> Verdict:
         return _without(report)
     own, missed = found.own, _missed(found)
     if missed:
-        target = getattr(report.setting, f"{missed}_s")
+        aim = getattr(report.setting, f"{missed}_s")
         value = getattr(own, f"{missed}_s")
         alone = f"one request alone has **{duration(value)}**"
-        sentence = f"**No batch** meets the {missed.upper()} target of {duration(target)}; {alone}"
+        sentence = f"**No batch** meets the {missed.upper()} target of {target(aim)}; {alone}"
     else:
         sentence = f"**{mean(own.tokens_per_s)} tokens/s** at batch {count(own.concurrency)}{_further(report, found)}"
     tone = "memory" if found.binding in ("memory", "memory_bandwidth", "batch") else "limit"
@@ -81,14 +81,14 @@ def metrics(report: Report, found: Rates | None) -> list[Metric]:
         Metric(
             "TPOT",
             duration(own.tpot_s) if own else "–",
-            f"target {duration(report.setting.tpot_s)}" if report.setting else "",
+            f"target {target(report.setting.tpot_s)}" if report.setting else "",
             "Time per output token after the first: a step of the whole batch, prompts of others included, over the "
             "tokens that come out of it.",
         ),
         Metric(
             "TTFT",
             duration(own.ttft_s) if own else "–",
-            f"target {duration(report.setting.ttft_s)}" if report.setting else "",
+            f"target {target(report.setting.ttft_s)}" if report.setting else "",
             "Time to the first token of a mean prompt without a queue: half a step until one begins, then its prefill "
             "beside those that decode.",
         ),
@@ -96,8 +96,8 @@ def metrics(report: Report, found: Rates | None) -> list[Metric]:
 
 
 def parts(decode: StepParts, prefill: StepParts) -> list[dict]:
-    """Where the time of a decode step and of a prefill goes, part by part."""
-    columns = {"Decode step": decode, "Prefill of a mean prompt": prefill}
+    """Where the time of a decode step and of a step that prefills goes, part by part."""
+    columns = {"Decode step": decode, "Prefill step": prefill}
     rows = [
         {"Part": words} | {name: duration(getattr(found, part)) for name, found in columns.items()}
         for part, words in PARTS.items()
@@ -113,9 +113,11 @@ def bounds(report: Report, found: Rates) -> str:
         if known.kv_equals_weights_batch is None
         else (f"the caches of a batch are as many bytes as the weights at {mean(known.kv_equals_weights_batch)}")
     )
+    stage = "" if report.plan.pp == 1 else f" of one of the {report.plan.pp} stages, which share the batch"
+    critical = f"{mean(known.critical_batch)} tokens a step{stage}"
     return (
-        f"Reading weights and computing with them take equally long at {mean(known.critical_batch)} tokens a step, at "
-        f"peak; {weights}, and beyond it more batch saves little. Twice the plan's batch would bring "
+        f"Reading weights and computing with them take equally long at {critical}, at peak; {weights}, and "
+        f"beyond it more batch saves little. Twice the plan's batch would bring "
         f"{percent(max(0.0, found.gain))} more tokens"
     )
 
@@ -192,8 +194,8 @@ def _further(report: Report, found: Rates) -> str:
     if not name:
         return ""
     if name in ("tpot", "ttft"):
-        target = duration(getattr(report.setting, f"{name}_s"))
-        return f"; the {target} {name.upper()} target would allow batch {count(limit)}"
+        aim = target(getattr(report.setting, f"{name}_s"))
+        return f"; the {aim} {name.upper()} target would allow batch {count(limit)}"
     return f"; {ALLOWS[name]} {count(limit)}"
 
 

@@ -189,6 +189,15 @@ def usd(amount: float) -> str:
     return f"${amount:.{2 - math.floor(math.log10(amount))}f}"
 
 
+def target(seconds: float) -> str:
+    """A target as it was given, all its figures.
+
+    >>> target(2.0), target(0.05), target(0.0125)
+    ('2 s', '50 ms', '12.5 ms')
+    """
+    return f"{seconds:g} s" if seconds >= 1 else f"{1000 * seconds:g} ms"
+
+
 def capitalised(words: str) -> str:
     """Words as a sentence begins, the rest as it is.
 

@@ -268,7 +268,7 @@ def test_a_fleet_is_that_of_python():
     assert told == json.loads(json.dumps(fleet_search.to_dict(plan, fleet_search.search(plan))))
     assert (told["schema"], told["fleet"]["replicas"], told["fleet"]["gpus"]) == ("kvplan.fleet/1", 2, 3)
     assert printed("fleet", *fields).startswith(
-        "2 replicas of one H100 SXM meet 2 s and 50 ms at the peak; with one spare"
+        "2 replicas of one H100 SXM meet TTFT 2 s and TPOT 50 ms at the peak; 3 GPUs"
     )
 
 

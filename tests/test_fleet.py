@@ -68,11 +68,11 @@ def test_tokens_that_do_not_come_have_no_price():
 @each_rated
 def test_the_closed_form_is_the_peak_over_what_a_replica_completes(plan):
     report = evaluate(plan)
-    batch = frontier.meeting_batch(report.throughput)
+    batch = report.throughput.meeting_batch
     if not batch:
         assert report.fleet == fleet.NO_FLEET
         return
-    each = operate(engine(report.setting, report.engine.block_size), batch).requests_per_s
+    each = operate(engine(report.setting), batch).requests_per_s
     peak = fleet.peak_rate(report.setting)
     assert (report.fleet.replicas - 1) * each < peak <= report.fleet.replicas * each
     assert_adds_up(report.setting, report.fleet)
@@ -128,7 +128,7 @@ def test_any_plan_has_a_frontier_and_none_without_a_rate(plan):
 
 @each_rated
 def test_every_split_that_starts_is_there_and_the_plans_own(plan):
-    wanted = {(tp, pp) for tp in (1, 2, 4, 8) for pp in (1, 2, 4) if tp * pp <= 16} | {(plan.tp, plan.pp)}
+    wanted = {(tp, pp) for tp in (1, 2, 4, 8, 16) for pp in (1, 2, 4) if tp * pp <= 16} | {(plan.tp, plan.pp)}
     reports = {(tp, pp): evaluate(plan.model_copy(update={"tp": tp, "pp": pp})) for tp, pp in wanted}
     runs = {split for split, report in reports.items() if report.throughput.batch}
     points = frontier.frontier(plan)
@@ -167,7 +167,7 @@ def test_the_best_are_those_that_no_other_beats(plan, latency):
 def test_latency_is_that_of_the_peak_spread_over_the_replicas(plan):
     for point in frontier.frontier(plan):
         report = evaluate(point.plan)
-        runs = engine(report.setting, report.engine.block_size)
+        runs = engine(report.setting)
         each = at_rate(runs, fleet.peak_rate(report.setting) / point.plan.dp, point.batch)
         assert (point.ttft_s, point.tpot_s) == (each.ttft_s, each.tpot_s)
 

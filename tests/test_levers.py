@@ -430,7 +430,7 @@ def test_a_larger_device_pays_up_to_a_price():
     found = levers(report)
     other = lever(Plan(gpu_hour_usd=2.5), "gpu")
     most = 2.5 * found.before.usd_per_million_tokens / other.after.usd_per_million_tokens
-    assert f"up to {usd(most)} an hour" in about_price(report, found)
+    assert f"pays below {usd(most)} an hour" in about_price(report, found)
     dearer = evaluate(other.plan.model_copy(update={"gpu_hour_usd": most})).throughput.tokens_per_s
     assert most / dearer / 3600 * 1e6 == pytest.approx(found.before.usd_per_million_tokens)
 

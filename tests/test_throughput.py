@@ -40,11 +40,11 @@ def engine_of(plan):
     """How the plan runs, where an engine does not refuse it and its step time is known."""
     setting = resolve(plan)
     shape = layout(setting)
-    return None if shape.refused else engine(setting, shape.block_size)
+    return None if shape.refused else engine(setting)
 
 
 def ridge(setting):
-    return critical_batch(setting, engine(setting, 16))
+    return critical_batch(setting, engine(setting))
 
 
 def known_engine(plan, **changes):
@@ -103,7 +103,7 @@ def test_experts_multiply_the_critical_batch_by_all_over_active(model, total, ac
 def test_nothing_is_known_of_a_device_without_flop_per_s_or_of_a_model_without_weights():
     setting = resolve(Plan())
     bare = setting.gpu.model_copy(update={"bf16_flop_per_s": None, "fp16_flop_per_s": None})
-    assert engine(replace(setting, gpu=bare), 16) is None
+    assert engine(replace(setting, gpu=bare)) is None
     assert engine_of(Plan(weights_gib=0)) is None
 
 
@@ -135,7 +135,8 @@ def test_a_model_that_reads_no_cache_has_no_such_batch():
         # Found ones come first, so that the others attend to them: (400 + 1,000) / 2.
         ({"prompt_mean": 1_000, "output_mean": 9, "prefix_hit_rate": 0.4}, 1_000, 600, 700, 9, 1_005.5),
         ({"prompt_mean": 1_000, "output_mean": 9, "shared_prefix_tokens": 500}, 1_000, 504, 748, 9, 1_005.5),
-        ({"prompt_mean": 100, "output_mean": 9, "shared_prefix_tokens": 500}, 100, 1, 99.5, 9, 105.5),
+        # A prompt that does not go beyond the prefix has none of it.
+        ({"prompt_mean": 100, "output_mean": 9, "shared_prefix_tokens": 500}, 100, 100, 50, 9, 105.5),
         # Cut to the context.
         ({"prompt_mean": 1_000, "output_mean": 100, "context": 1_050}, 1_000, 1_000, 500, 50, 1_026),
     ],

@@ -1,12 +1,15 @@
 """Figures of throughput: what is drawn is what the rates say, limits stand where they bind, names cover nothing."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from test_pool import KINDS
 
 from kvplan import Plan, evaluate, rates
+from kvplan.labels import CHARACTER_WIDTH
 from kvplan.palette import DARK, LIGHT
-from kvplan.throughput_figures import LIMIT_NAMES, latency_figure, rates_figure, roofline_figure
+from kvplan.throughput_figures import LIMIT_NAMES, WIDTH, latency_figure, rates_figure, roofline_figure
 from kvplan.units import count, mean
 
 PLANS = {
@@ -101,10 +104,19 @@ def test_nothing_is_drawn_outside_its_axes_and_no_limit_names_overlap(plan, pale
             x = np.log10(np.array(trace.x, dtype=float))
             assert (x >= low - 1e-9).all()
             assert (x <= high + 1e-9).all()
-    names = [note for note in figures(plan, palette)[0].layout.annotations if note.yref == "paper"]
-    places = sorted(note.x for note in names)
-    span = figures(plan, palette)[0].layout.xaxis.range[1]
-    assert all(gap / span * 920 >= 40 for gap in np.diff(places))
+    named = figures(plan, palette)[0]
+    spans = sorted(span_of(note, named.layout.xaxis.range) for note in named.layout.annotations if note.yref == "paper")
+    assert all(left[1] <= right[0] for left, right in pairwise(spans))
+
+
+def span_of(note, limits):
+    """From where to where a name above the plot goes, in pixels of a narrow page."""
+    at, width = (
+        (note.x - limits[0]) / (limits[1] - limits[0]) * WIDTH,
+        len(note.text) * note.font.size * CHARACTER_WIDTH,
+    )
+    left = at - {"left": 0, "center": width / 2, "right": width}[note.xanchor]
+    return left, left + width - 7 * note.font.size * CHARACTER_WIDTH
 
 
 def test_prefill_computes_and_decode_reads():

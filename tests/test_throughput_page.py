@@ -21,6 +21,12 @@ def chosen(app, key, value):
     assert not app.exception
 
 
+def typed(app, name):
+    """The input of the calculator with this name, whose key carries the plan's own number as well."""
+    (found,) = [control for control in app.number_input if control.key.startswith(f"little_{name}_")]
+    return found
+
+
 def captions(app):
     return [caption.value for caption in app.caption]
 
@@ -64,7 +70,7 @@ def test_a_model_of_every_kind_has_a_page(plan):
         ({"tenant_quota_fraction": 0.5}, "quota binds", "at batch 27; memory would hold 54"),
         ({"ttft_s": 0.03}, "TTFT binds", "; memory would hold 54"),
         ({"batch": 16}, "batch as set", "at batch 16; memory would hold 54"),
-        ({"tpot_s": 0.004}, "TPOT binds", "**No batch** meets the TPOT target of 4.0 ms; one request alone takes"),
+        ({"tpot_s": 0.004}, "TPOT binds", "**No batch** meets the TPOT target of 4 ms; one request alone has"),
         ({"gpu": "h200", "tp": 8}, "compute binds", "at batch 512; memory would hold 979"),
         ({"model": "llama-3.1-405b"}, "does not fit", "**Does not fit**"),
         ({"weights_gib": 0.0}, "no estimate", "The step time is **not known**"),
@@ -112,20 +118,21 @@ def test_what_prefix_hits_and_drafts_do_is_said_where_there_are_any(fields, says
 
 def test_any_two_of_littles_law_give_the_third_and_memory_caps_the_first():
     app = page({})
-    app.number_input(key="little_rate").set_value(10.0)
-    app.number_input(key="little_time_s").set_value(8.0).run()
+    typed(app, "rate").set_value(10.0)
+    typed(app, "time_s").set_value(8.0).run()
     assert app.metric[4].value == "80.00"
-    cap = "The plan runs at most 54 at a time, so with 8.00 s in the system at most 6.75 requests/s"
-    assert f"{cap}; 80.0 in the system are more, and the rest would wait." in captions(app)
+    sure = "Booking whole contexts, the plan is sure of 54 at a time; requests that book less run more"
+    cap = "While W stays 8.00 s, 54 are 6.75 requests/s"
+    assert f"{sure}. {cap}; 80.0 in the system are more, and the rest would wait." in captions(app)
     chosen(app, "little_unknown", "Rate")
-    app.number_input(key="little_concurrency").set_value(20.0)
-    app.number_input(key="little_time_s").set_value(4.0).run()
+    typed(app, "concurrency").set_value(20.0)
+    typed(app, "time_s").set_value(4.0).run()
     assert app.metric[4].value == "5.00"
     chosen(app, "little_unknown", "Time")
-    app.number_input(key="little_concurrency").set_value(20.0)
-    app.number_input(key="little_rate").set_value(4.0).run()
+    typed(app, "concurrency").set_value(20.0)
+    typed(app, "rate").set_value(4.0).run()
     assert app.metric[4].value == "5.00"
-    assert "The plan runs at most 54 at a time." in captions(app)
+    assert f"{sure}." in captions(app)
 
 
 def test_the_simulation_is_at_the_plans_rate_where_a_replica_carries_it():
@@ -135,7 +142,10 @@ def test_the_simulation_is_at_the_plans_rate_where_a_replica_carries_it():
         found = rates.compared(plan_report, rates.rates(plan_report))
         assert found.of_plan == of_plan
     assert "2.00/s, the plan's rate" in throughput_words.difference(rates.compared(slow, rates.rates(slow)))
-    assert "80% of what the batch carries" in throughput_words.difference(rates.compared(fast, rates.rates(fast)))
+    assert (
+        "80% of what can run, as the plan's 100,000.00/s are too many for one replica"
+        in throughput_words.difference(rates.compared(fast, rates.rates(fast)))
+    )
 
 
 @settings(max_examples=25)
@@ -147,3 +157,23 @@ def test_any_plan_has_a_sentence_and_four_numbers(plan):
     assert len(throughput_words.metrics(report, found)) == 4
     if found is not None:
         assert throughput_words.bounds(report, found)
+
+
+def test_the_calculator_begins_with_the_numbers_of_the_plan_that_is_shown():
+    app = page({})
+    before = typed(app, "rate").value
+    app.select_slider(key="context").set_value(16384).run()
+    own = rates.rates(evaluate(plan_of(app))).own
+    assert typed(app, "rate").value == pytest.approx(own.requests_per_s, rel=1e-3) != before
+    assert not any("the rest would wait" in words for words in captions(app))
+
+
+def test_a_plan_so_slow_that_its_rate_is_next_to_none_has_a_page():
+    assert_page(page({"step_overhead_s": "3600"}), Plan(step_overhead_s=3600))
+
+
+def test_outputs_too_long_for_a_page_to_wait_are_left_to_the_command_line():
+    plan = Plan(workload="auto", output_mean=10**6, context=2**20, kv_cache_memory_bytes=2**40)
+    report = evaluate(plan)
+    assert rates.compared(report, rates.rates(report)) is None
+    assert any("`kvplan simulate` runs them" in words for words in captions(page(short_query(plan))))

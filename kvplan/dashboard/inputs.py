@@ -110,7 +110,8 @@ HELP = {
     "proportional to them; tp divides them until there is one on each device.",
     "head_dim": "Width of one key or value head, in elements.",
     "weights_gib": "Weights of the whole model in GiB, before tp and pp divide them. Moving the layers scales them.",
-    "weight_dtype": "Count the parameters at this width instead of taking the released size; scales are left out.",
+    "weight_dtype": "Count the parameters at this width instead of taking the released size; it also sets "
+    "the FLOP/s and the share of the bandwidth that steps reach.",
     "groups": "Layers in their order, in place of the preset's: kind[window]:layers x KV heads x head dim, repeats in "
     "brackets, e.g. (sliding1024:5x8x128,full:1x8x128)*10.",
     "spec": "A whole model in one word, as reading a config.json makes it; it beats the preset and groups.",
@@ -129,7 +130,8 @@ HELP = {
     "cuda_graph_gib": "What the engine expects its CUDA graphs to take, per device; off the pool since vLLM 0.21. An "
     "estimate unless set.",
     "workspace_gib": "Non-torch memory and CUDA graphs together, per device; setting it beats the two parts.",
-    "enforce_eager": "Without CUDA graphs, as --enforce-eager: nothing is set aside for them.",
+    "enforce_eager": "Without CUDA graphs, as --enforce-eager: nothing is set aside for them, and each step waits some "
+    "10 ms for the host.",
     "engine_version": "The vLLM whose start-up is estimated: utilization, activations, non-torch memory, graphs. "
     "Blocks and tokens are always those of 0.32.",
     "mem_fraction_static": "SGLang's budget in place of vLLM's: this share of what is free before loading holds "
@@ -142,7 +144,8 @@ HELP = {
     "block_size": "Tokens in one block of the cache. It changes rounding only, not bytes per token.",
     "mamba_ssm_cache_dtype": "Width of recurrent states, where the checkpoint's is not wanted.",
     "async_scheduling": "Two steps in flight instead of one: windows keep room for twice the tokens.",
-    "enable_prefix_caching": "Layers that keep a state book more blocks for it.",
+    "enable_prefix_caching": "Prefixes found in the pool are not computed again; layers that keep a state book more "
+    "blocks for it.",
     "disable_hybrid_kv_cache_manager": "Windows stored as full attention; refused for layers that keep a state.",
     "spec_method": "Speculative decoding: ngram and suffix end async scheduling; mtp and eagle3 add cached layers.",
     "usage": "Which defaults the engine takes: those of its server or of its Python class.",
@@ -160,7 +163,8 @@ HELP = {
     "output_mean": "Mean output in tokens, where the workload is `auto`.",
     "output_dist": "Family of output lengths, where the workload is `auto`.",
     "table": "Request lengths in one word, in place of the workload's.",
-    "batch": "Sequences in a batch on the Batching page. The batch ceiling, at most 512, unless set.",
+    "batch": "Sequences in a batch on the Batching page, and most in the system on the Throughput page and in the "
+    "closed form of a fleet; simulations ignore it. The batch ceiling, at most 512, unless set.",
     "arrival_rate": "Requests a second. Those of the workload's trace unless set.",
     "arrival_cv": "Variation of the gaps between requests: standard deviation over mean. 1 is Poisson, more is bursty.",
     "step_s": "Seconds of every step, in place of the estimate from bandwidth and FLOP/s. Empty: the estimate.",

@@ -81,14 +81,11 @@ def draw_words(report, points, found, fleet) -> None:
     """How the search went, what the fleet is for, whether it is there, and whose its prices are, a line each."""
     lines = []
     if found is not None:
-        lines = [fleet_words.why(report, found), fleet_words.searched(found), fleet_words.split_at_random()]
+        lines.extend((fleet_words.why(report, found), fleet_words.searched(found), fleet_words.split_at_random()))
         lines.append(fleet_words.beside_closed_form(report, points, found))
     if fleet.replicas is not None:
-        lines += [
-            fleet_words.headroom(report, fleet),
-            fleet_words.owned(report.plan, fleet),
-            fleet_words.busy(report, fleet),
-        ]
+        lines.extend((fleet_words.headroom(report, fleet), fleet_words.owned(report.plan, fleet)))
+        lines.append(fleet_words.busy(report, fleet))
     for line in filter(None, [*lines, fleet_words.prices(report)]):
         st.caption(escape(line) + ".")
 

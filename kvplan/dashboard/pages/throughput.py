@@ -9,6 +9,7 @@ from kvplan.units import count
 
 PER = {"Replica": "replica", "GPU": "GPU", "User": "user"}
 UNKNOWNS = {"Concurrency": "concurrency", "Rate": "rate", "Time": "time_s"}
+LEAST = 1e-9
 LABELS = {"concurrency": "Requests in the system", "rate": "Requests a second", "time_s": "Seconds in the system"}
 
 
@@ -43,12 +44,12 @@ def draw_little(report, found) -> None:
     for column, name in zip(columns, given, strict=False):
         with column:
             values[name] = st.number_input(
-                # A key of its own for each plan: what was typed for another one goes.
                 LABELS[name],
-                min_value=0.0001,
-                value=float(round(own[name], 4)),
-                format="%.4f",
-                key=f"little_{name}_{own[name]:.4f}",
+                min_value=LEAST,
+                value=max(LEAST, float(f"{own[name]:.4g}")),
+                format="%.4g",
+                # Another plan brings its own numbers.
+                key=f"little_{name}_{own[name]:.4g}",
             )
     with columns[2]:
         st.metric(LABELS[wanted], f"{throughput.little(**values):,.2f}")
@@ -77,6 +78,10 @@ def draw_roofline(report, found) -> None:
 def draw_simulated(report, found) -> None:
     """The same step time with requests that differ, come at random and wait."""
     compared = frame.once("rates_compared", report.plan, lambda: rates.compared(report, found))
+    if compared is None:
+        frame.heading("Simulated")
+        st.caption("Outputs as long as these take more steps than a page waits for: `kvplan simulate` runs them.")
+        return
     clause = f"{count(compared.number)} requests at {compared.requests_per_s:,.2f}/s, with the same step time"
     frame.heading("Simulated", clause)
     frame.plain_table(throughput_words.comparison(compared))
