@@ -166,10 +166,9 @@ def _draw_simulated(
 ) -> None:
     """The plan as simulated: a hollow dot in ink at its 95th percentile."""
     cost, seconds = _money(found.fleet, priced), duration(spot[0] / 1000)
-    label = f"{cost} at {seconds}, simulated p95"
     hover = f"<b>This plan, simulated: {count(found.replicas)} replicas</b><br>{cost}, {TIMES[latency]} p95 {seconds}"
     _dot(drawing, spot, hover, HOLLOW, palette.page, palette.ink, 2.5)
-    place(drawing, canvas, _pixel(canvas, spot)[None], label, palette.ink, FONT_SIZE, bold=True)
+    place(drawing, canvas, _pixel(canvas, spot)[None], "simulated, p95", palette.ink, FONT_SIZE, bold=True)
 
 
 def _draw_point(

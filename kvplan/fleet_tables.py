@@ -24,8 +24,7 @@ from kvplan.links import encode_link
 from kvplan.report import Report
 from kvplan.units import count
 
-PAGE = "fleet"
-"""Beside the page that names it, whatever path the app is served under."""
+PAGE = "/fleet"
 
 
 def search_rows(found: Found) -> list[dict]:

@@ -89,7 +89,7 @@ def assert_frontier(app, plan):
         return
     table = table_with(app, "Split")
     links = [cell.partition("](<")[2].removesuffix(">)") for cell in table["Split"]]
-    assert all(link.startswith("/fleet") for link in links)
+    assert all(link.startswith("./fleet") for link in links)
     assert [decode_link(link)[0] for link in links] == [point.plan for point in points]
     assert list(table["GPUs"]) == [point.fleet.gpus for point in points]
 

@@ -97,7 +97,8 @@ def draw_table(report, points, latency) -> None:
         frame.heading("Splits of a replica", "a name opens its plan; the tinted row is this one")
         frame.csv(rows, "kvplan-fleet.csv")
     own = pd.Series([point is frontier.own(points, report.plan) for point in points])
-    rows["Split"] = [f"[{name}](<{link}>)" for name, link in zip(rows["Split"], rows["Link"], strict=True)]
+    # Relative, whatever path the app is served under.
+    rows["Split"] = [f"[{name}](<.{link}>)" for name, link in zip(rows["Split"], rows["Link"], strict=True)]
     decimals = {"USD an hour": 2, "USD a million": 3, "TTFT, s": 3, "TPOT, ms": 1}
     frame.table(rows.drop(columns="Link"), decimals=decimals, plan_row=own)
     st.caption(escape(fleet_words.closed_form_only()) + ".")
