@@ -74,7 +74,8 @@ def rates_figure(report: Report, found: Rates, per: str = "replica", palette: Pa
         value=mean(own), where=count(found.own.concurrency), what="tokens/s at batch",
     )  # fmt: skip
     if found.could is not None:
-        _draw_could(drawing, canvas, palette, found.could, of(found.could))
+        near = log10(found.could.concurrency / found.own.concurrency) < NEAR * canvas.x_range[1]
+        _draw_could(drawing, canvas, palette, found.could, of(found.could), named=not near)
     return drawing.figure()
 
 
@@ -210,16 +211,21 @@ def _name_limits(drawing: Drawing, limits: dict[str, int], last: float, palette:
         )  # fmt: skip
 
 
-def _draw_could(drawing: Drawing, canvas: Canvas, palette: Palette, could: Operation, value: float) -> None:
-    """What the next limit would allow: a hollow dot."""
+def _draw_could(
+    drawing: Drawing, canvas: Canvas, palette: Palette, could: Operation, value: float, named: bool
+) -> None:
+    """What the next limit would allow: a hollow dot, and its value where there is room beside the plan's."""
     drawing.scatter(
         x=[could.concurrency], y=[value], mode="markers", cliponaxis=False, showlegend=False,
         marker={"size": 10, "color": palette.page, "line": {"color": palette.held, "width": 2.5}},
         hovertext=[f"<b>At the next limit</b><br>{mean(value)} tokens/s at batch {count(could.concurrency)}"],
         hovertemplate=HOVER,
     )  # fmt: skip
-    point = canvas.pixels(log10(could.concurrency), value)
-    place(drawing, canvas, point, f"{mean(value)} at {count(could.concurrency)}", palette.held, FONT_SIZE, bold=True)
+    if named:
+        point = canvas.pixels(log10(could.concurrency), value)
+        place(
+            drawing, canvas, point, f"{mean(value)} at {count(could.concurrency)}", palette.held, FONT_SIZE, bold=True
+        )
 
 
 def _latency_line(name: str, what: str, batches, seconds, colour: str, bold: bool = False) -> Line:

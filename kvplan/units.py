@@ -179,12 +179,12 @@ def duration(seconds: float) -> str:
 def usd(amount: float) -> str:
     """An amount of money: cents from a dollar to ten thousand, whole dollars above, three figures below.
 
-    >>> usd(0.0438), usd(0.98), usd(18.2967), usd(123456.7), usd(0.0), usd(0.00001)
-    ('$0.0438', '$0.980', '$18.30', '$123,457', '$0.00', '$0.0000100')
+    >>> usd(0.99998), usd(0.0438), usd(0.98), usd(18.2967), usd(123456.7), usd(0.0), usd(0.00001)
+    ('$1.00', '$0.0438', '$0.980', '$18.30', '$123,457', '$0.00', '$0.0000100')
     """
     if amount >= 10_000:
         return f"${amount:,.0f}"
-    if amount >= 1 or amount < LEAST_USD:
+    if round(amount, 3) >= 1 or amount < LEAST_USD:
         return f"${amount:,.2f}"
     return f"${amount:.{2 - math.floor(math.log10(amount))}f}"
 

@@ -126,3 +126,14 @@ def test_prefill_computes_and_decode_reads():
     assert (decode.parts.binding, prefill.parts.binding) == ("memory_bandwidth", "compute")
     ridge = 989.4e12 / 3.35e12
     assert decode.flop_per_byte < ridge < prefill.flop_per_byte
+
+
+@pytest.mark.parametrize(("fields", "named"), [({}, True), ({"admission": "on_demand"}, False)])
+def test_the_next_limit_is_a_hollow_dot_whose_value_stands_where_there_is_room(fields, named):
+    """54 and 240 are far from each other, 240 and 364 are not."""
+    _, own = found(Plan(**fields))
+    figure = figures(Plan(**fields))[0]
+    hollow = [trace for trace in figure.data if trace.mode == "markers"][1]
+    assert (hollow.x[0], hollow.y[0]) == (own.could.concurrency, own.could.tokens_per_s)
+    label = f"<b>{mean(own.could.tokens_per_s)} at {count(own.could.concurrency)}</b>"
+    assert (label in texts(figure)) == named
