@@ -46,8 +46,9 @@ LIMIT_NAMES = {
 LIMIT_DASHES = {"memory": "solid", "tpot": "dash", "ttft": "dot", "max_num_seqs": "longdash", "tenant_quota": "dashdot"}
 LATENCY_TICKS = {0.001: "1 ms", 0.01: "10 ms", 0.1: "100 ms", 1: "1 s", 10: "10 s", 100: "100 s"}
 LINE_SPACING, TOP_ROOM = 17, 1.04
-NEAR = 0.25
-"""Share of the axis within which two limits have their names on either side."""
+NEAR, ROOM = 0.25, 0.15
+"""Shares of the axis: within which two limits have their names on either side, and beyond which both have their values.
+"""
 
 
 def rates_figure(report: Report, found: Rates, per: str = "replica", palette: Palette = LIGHT) -> go.Figure:
@@ -74,8 +75,8 @@ def rates_figure(report: Report, found: Rates, per: str = "replica", palette: Pa
         value=mean(own), where=count(found.own.concurrency), what="tokens/s at batch",
     )  # fmt: skip
     if found.could is not None:
-        near = log10(found.could.concurrency / found.own.concurrency) < NEAR * canvas.x_range[1]
-        _draw_could(drawing, canvas, palette, found.could, of(found.could), named=not near)
+        apart = log10(found.could.concurrency / found.own.concurrency) > ROOM * canvas.x_range[1]
+        _draw_could(drawing, canvas, palette, found.could, of(found.could), named=apart)
     return drawing.figure()
 
 
