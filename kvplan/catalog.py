@@ -119,6 +119,11 @@ class Setting:
     notes: tuple[str, ...] = ()
     sources: dict[str, Source] = field(default_factory=dict)
 
+    @property
+    def shared_prefix_tokens(self) -> int:
+        """Tokens at the start of every request that are stored once: none where prefixes are not cached."""
+        return self.plan.shared_prefix_tokens if self.plan.enable_prefix_caching else 0
+
 
 def presets_dir() -> Path:
     """The folder of presets: package data in an installed wheel, beside the package in a checkout."""
@@ -447,8 +452,9 @@ def _step_notes(
         yield "acceptance_rate: not given, so that drafted tokens cost time and none is accepted"
     if plan.acceptance_rate is not None and not (plan.spec_method and plan.spec_tokens):
         yield "acceptance_rate: ignored, nothing is drafted"
-    if plan.prefix_hit_rate is not None and not plan.enable_prefix_caching:
-        yield "prefix_hit_rate: ignored, as the plan does not cache prefixes"
+    for name in ("prefix_hit_rate", "shared_prefix_tokens"):
+        if getattr(plan, name) and not plan.enable_prefix_caching:
+            yield f"{name}: ignored, as the plan does not cache prefixes"
     if workload is not None and workload.prefix_hit_rate and plan.prefix_hit_rate is None:
         yield (
             f"prefix_hit_rate: not set, so every prompt is computed whole; a pool that forgets nothing would find "

@@ -111,7 +111,7 @@ def ceilings(setting: Setting, shape: Layout, numbers: Capacity, context) -> Cei
 def shared_prefix_blocks(setting: Setting, shape: Layout, context):
     """Blocks of the shared prefix that all requests of `context` book once, over every growing group."""
     return sum(
-        shared_blocks(setting.plan.shared_prefix_tokens, context, group.block_tokens * group.spec.dcp)
+        shared_blocks(setting.shared_prefix_tokens, context, group.block_tokens * group.spec.dcp)
         for group in shape.growing
     )
 

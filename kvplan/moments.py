@@ -103,5 +103,5 @@ def _moment(setting: Setting, run: Simulation, prompts: np.ndarray, step: int) -
 
 def _shared(setting: Setting, shape: Layout, prompts: np.ndarray) -> tuple[int, PrefixCache]:
     """How many requests but the first have the shared prefix, and its blocks and tokens."""
-    found, units = of_prefix(setting.plan.shared_prefix_tokens, prompts, shape, 0)
+    found, units = of_prefix(setting.shared_prefix_tokens, prompts, shape, 0)
     return max(0, sum(map(len, units)) - 1), found

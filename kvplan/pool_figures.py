@@ -120,13 +120,11 @@ def _held_share(report: Report, found: Simulation, shown: np.ndarray) -> np.ndar
     """What the running requests hold, as a share of the pool: as many times what one of their mean length holds, and a
     shared prefix once. Right to half a token a request where every layer grows with each token and nothing is shared,
     else about."""
-    line, plan, lengths = found.timeline, report.plan, report.setting.lengths
+    line, lengths, shared = found.timeline, report.setting.lengths, report.setting.shared_prefix_tokens
     running = line.running[shown]
     each = np.rint(line.tokens[shown] / np.maximum(1, running)).astype(np.int64)
-    sharing = (
-        float(lengths.shares @ (lengths.prompts > plan.shared_prefix_tokens)) if plan.shared_prefix_tokens else 0.0
-    )
-    again = np.maximum(0, running * sharing - 1) * plan.shared_prefix_tokens * report.cache.bytes_per_token
+    sharing = float(lengths.shares @ (lengths.prompts > shared)) if shared else 0.0
+    again = np.maximum(0, running * sharing - 1) * shared * report.cache.bytes_per_token
     held = (running * held_bytes(report.setting, each) - again) / report.engine.bytes_per_block
     return np.clip(held, 0, line.blocks[shown]) / found.num_blocks
 

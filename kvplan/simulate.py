@@ -209,8 +209,8 @@ def _load(setting: Setting, shape: Layout, found: Traffic, policy: str, num_bloc
     cache, units, shared = None, [], 0
     if _is_hashed(plan, found):
         cache, units = of_hashes(found.hashes, found.prompts, shape, num_blocks)
-    elif plan.shared_prefix_tokens:
-        cache, units = of_prefix(plan.shared_prefix_tokens, found.prompts, shape, num_blocks)
+    elif setting.shared_prefix_tokens:
+        cache, units = of_prefix(setting.shared_prefix_tokens, found.prompts, shape, num_blocks)
     if cache is not None:
         shared = cache.unit_blocks * np.fromiter(map(len, units), dtype=np.int64, count=len(units))
 

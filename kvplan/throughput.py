@@ -93,12 +93,12 @@ def prompt_hits(setting: Setting, prompts: np.ndarray) -> np.ndarray:
 def pool_hits(setting: Setting, prompts: np.ndarray) -> np.ndarray:
     """Tokens of the shared prefix that a pool finds, of each prompt that goes beyond it: those that every growing table
     has in whole blocks."""
-    plan = setting.plan
-    if not plan.enable_prefix_caching or not plan.shared_prefix_tokens:
+    shared = setting.shared_prefix_tokens
+    if not shared:
         return np.zeros_like(prompts)
     blocks = [group.block_tokens * group.spec.dcp for group in layout(setting).growing]
-    found = min((plan.shared_prefix_tokens // block * block for block in blocks), default=0)
-    return np.where(prompts > plan.shared_prefix_tokens, float(found), 0.0)
+    found = min((shared // block * block for block in blocks), default=0)
+    return np.where(prompts > shared, float(found), 0.0)
 
 
 def mean_attended(prompts: np.ndarray, hits: np.ndarray, shares: np.ndarray) -> float:

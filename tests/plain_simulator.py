@@ -120,7 +120,7 @@ class Run:
                 # At least one token of a prompt is computed; a piece of several hashes has the name of its last.
                 number = min(max(0, request.prompt - 1) // self.unit_tokens, len(hashes) // each)
                 request.units = tuple(dict.fromkeys(hashes[(index + 1) * each - 1] for index in range(number)))
-        elif plan.shared_prefix_tokens:
+        elif plan.shared_prefix_tokens and plan.enable_prefix_caching:
             prefix = min(plan.shared_prefix_tokens, plan.context - 1)
             self.unit_tokens = min(prefix // tokens * tokens for tokens in blocks)
             self.unit_blocks = sum(prefix // tokens for tokens in blocks)

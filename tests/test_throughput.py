@@ -552,3 +552,16 @@ def test_a_device_has_its_own_step_in_the_report():
     fast, slow = (evaluate(Plan(gpu=gpu, batch=1)).throughput.decode_step_s for gpu in ("a100-80-pcie", "a100-40-pcie"))
     rates = [load_preset(gpu, "gpu").bandwidth_bytes_per_s for gpu in ("a100-80-pcie", "a100-40-pcie")]
     assert slow / fast == pytest.approx(rates[0] / rates[1])
+
+
+def test_without_prefix_caching_nothing_of_a_prefix_is_shared():
+    """The ceiling, the simulator and the closed form are those of a plan without a prefix, which a note says."""
+    without = Plan(workload="auto", prompt_mean=3_000, output_mean=50, output_dist="fixed", enable_prefix_caching=False)
+    plan = without.model_copy(update={"shared_prefix_tokens": 2_000})
+    with_prefix, plain = evaluate(plan), evaluate(without)
+    assert "shared_prefix_tokens: ignored, as the plan does not cache prefixes" in with_prefix.notes
+    assert (with_prefix.capacity, with_prefix.throughput) == (plain.capacity, plain.throughput)
+    requests = [(0, 3_000, 50)] * 20
+    runs = [simulate(requests, each, policy="on_demand") for each in (plan, without)]
+    assert runs[0].prefix_hit_tokens == 0
+    assert (runs[0].makespan_s, runs[0].peak_blocks) == (runs[1].makespan_s, runs[1].peak_blocks)
