@@ -32,8 +32,8 @@ from kvplan.report import Report
 from kvplan.throughput import Operation
 from kvplan.units import count, duration, mean, round_end, target
 
-WIDTH = 560
-"""Pixels of a plot across the page; labels are placed for a narrower one, so that they fit a phone too."""
+WIDTH, ROOFLINE_WIDTH = 920, 560
+"""Pixels of a plot for which labels are placed: across the page, and narrower where a phone would have them collide."""
 RATES_HEIGHT, LATENCY_HEIGHT, ROOFLINE_HEIGHT = 290, 240, 320
 NAMES_MARGIN = {"t": 28, "r": 44}
 LIMIT_NAMES = {
@@ -116,7 +116,7 @@ def roofline_figure(roof: Roofline, palette: Palette = LIGHT) -> go.Figure:
     )
     drawing = blank(palette)
     drawing.layout |= {"height": ROOFLINE_HEIGHT}
-    canvas = Canvas(WIDTH, ROOFLINE_HEIGHT - MARGIN["t"] - MARGIN["b"], x_range, y_range)
+    canvas = Canvas(ROOFLINE_WIDTH, ROOFLINE_HEIGHT - MARGIN["t"] - MARGIN["b"], x_range, y_range)
     decades = range(int(x_range[0]), int(x_range[1]) + 1)
     log_axis(
         drawing,
@@ -153,9 +153,10 @@ def roofline_figure(roof: Roofline, palette: Palette = LIGHT) -> go.Figure:
             bold=True,
         ),
     )
-    for line, up in zip(roofs, (1, -1), strict=True):
+    # One name above the flat end and one below the slope, so that neither meets a point's on a small screen.
+    for line, at, side in zip(roofs, (-1, len(x) // 6), (Side(-1, 1, 8), Side(1, -1, 8)), strict=True):
         draw_line(drawing, line, canvas)
-        end, side = canvas.pixels(x_range[1], log10(line.y[-1]))[0], Side(-1, up, 8)
+        end = canvas.pixels(log10(line.x[at]), log10(line.y[at]))[0]
         canvas.take(end, side, line.name, FONT_SIZE)
         write(drawing, line_name(line), *canvas.values(end), line.colour, side)
     for point in roof.points:

@@ -9,7 +9,7 @@ from test_pool import KINDS
 from kvplan import Plan, evaluate, rates
 from kvplan.labels import CHARACTER_WIDTH
 from kvplan.palette import DARK, LIGHT
-from kvplan.throughput_figures import LIMIT_NAMES, WIDTH, latency_figure, rates_figure, roofline_figure
+from kvplan.throughput_figures import LIMIT_NAMES, latency_figure, rates_figure, roofline_figure
 from kvplan.units import count, mean
 
 PLANS = {
@@ -22,6 +22,8 @@ PLANS = {
     "pipeline": Plan(model="llama-3.3-70b", tp=4, pp=2),
     "speculative": Plan(spec_method="eagle3", spec_tokens=3, acceptance_rate=0.7),
 }
+NARROW = 560
+"""Pixels of a plot on a small screen."""
 each_plan = pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
 
 
@@ -112,7 +114,7 @@ def test_nothing_is_drawn_outside_its_axes_and_no_limit_names_overlap(plan, pale
 def span_of(note, limits):
     """From where to where a name above the plot goes, in pixels of a narrow page."""
     at, width = (
-        (note.x - limits[0]) / (limits[1] - limits[0]) * WIDTH,
+        (note.x - limits[0]) / (limits[1] - limits[0]) * NARROW,
         len(note.text) * note.font.size * CHARACTER_WIDTH,
     )
     left = at - {"left": 0, "center": width / 2, "right": width}[note.xanchor]
