@@ -32,8 +32,8 @@ from kvplan.report import Report
 from kvplan.throughput import Operation
 from kvplan.units import count, duration, mean, round_end, target
 
-WIDTH, ROOFLINE_WIDTH = 920, 560
-"""Pixels of a plot for which labels are placed: across the page, and narrower where a phone would have them collide."""
+WIDTH, ROOFLINE_WIDTH = 920, 400
+"""Pixels of a plot for which labels are placed: across the page, and between that and a phone, to suit both."""
 RATES_HEIGHT, LATENCY_HEIGHT, ROOFLINE_HEIGHT = 290, 240, 320
 NAMES_MARGIN = {"t": 28, "r": 44}
 LIMIT_NAMES = {

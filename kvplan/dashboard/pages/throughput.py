@@ -61,7 +61,7 @@ def draw_roofline(report, found) -> None:
     roof = rates.roofline(report, found)
     decode, prefill = roof.points
     with st.container(gap="xsmall"):
-        frame.heading("Roofline of one device", "decode stands under the slope, prefill under the roof")
+        frame.heading("Roofline of one device", "where decode and prefill of this plan stand")
         frame.chart(
             throughput_figures.roofline_figure(roof, frame.palette()),
             f"Decode: {decode.flop_per_byte:,.0f} FLOP a byte; prefill: {prefill.flop_per_byte:,.0f}",
