@@ -122,7 +122,7 @@ def search(plan: Plan, model: ModelSpec | None = None, progress: Progress | None
     >>> plan = Plan(workload="auto", output_mean=20, output_dist="fixed", step_s=0.05, max_num_seqs=4, arrival_rate=6)
     >>> found = search(plan)
     >>> found.replicas, found.fleet.gpus, [(trial.replicas, trial.missed) for trial in found.trials]
-    (2, 3, [(1, ('ttft_s', 'rate')), (2, ())])
+    (2, 3, [(2, ()), (1, ('ttft_s', 'rate'))])
     """
     bench = _full(_Bench(plan, model, _served(plan, model), progress))
     guess = point_of(bench.report)
