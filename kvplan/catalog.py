@@ -217,6 +217,7 @@ def resolve(plan: Plan, model: ModelSpec | None = None) -> Setting:
     weights = weight_bytes(plan, base, spec)
     counted = base.parameters is not None or plan.weights_gib is not None
     dtype = (plan.weight_dtype if counted else None) or base.weight_dtype or base.dtype
+    factors = _efficiency(plan, gpu, dtype)
 
     return Setting(
         plan=plan,
@@ -238,7 +239,7 @@ def resolve(plan: Plan, model: ModelSpec | None = None) -> Setting:
         async_scheduling=plan.async_scheduling and plan.spec_method not in ("ngram", "suffix"),
         speculative_tokens=plan.spec_tokens if plan.spec_method else 0,
         weight_dtype=dtype,
-        efficiency=_efficiency(plan, gpu, dtype),
+        efficiency=factors,
         ttft_s=_given(plan.ttft_s, TTFT_S),
         tpot_s=_given(plan.tpot_s, TPOT_S),
         peak_to_mean=_given(plan.peak_to_mean, (workload and workload.peak_to_mean) or 1.0),
@@ -254,7 +255,7 @@ def resolve(plan: Plan, model: ModelSpec | None = None) -> Setting:
             *_notes(plan, base, gpu, kv_dtype),
             *_step_notes(plan, gpu, workload, dtype, weights),
         ),
-        sources=_sources(plan, base, gpu, workload, dtype),
+        sources=_sources(plan, base, gpu, workload, factors),
     )
 
 
@@ -494,7 +495,7 @@ def _memory_notes(plan: Plan, base: ModelSpec, gpu: GpuSpec) -> Iterable[str]:
 
 
 def _sources(
-    plan: Plan, model: ModelSpec, gpu: GpuSpec, workload: WorkloadSpec | None, weight_dtype: str
+    plan: Plan, model: ModelSpec, gpu: GpuSpec, workload: WorkloadSpec | None, factors: Efficiency
 ) -> dict[str, Source]:
     """Where each number of the setting comes from; what the plan sets itself is the user's own."""
     own = Source(text="set in this plan", confidence="exact")
@@ -515,7 +516,6 @@ def _sources(
         "activation_bytes": origin("activation_gib", ESTIMATE_SOURCE),
         "workspace_bytes": ESTIMATE_SOURCE if startup.workspace_is_estimated(plan) else own,
     }
-    factors = _efficiency(plan, gpu, weight_dtype)
     given = ("bandwidth_efficiency", "compute_efficiency", "step_overhead_s")
     for name, factor in zip(given, (factors.weights, factors.compute, factors.overhead_s), strict=True):
         spread = Source(

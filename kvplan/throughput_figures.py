@@ -25,6 +25,7 @@ from kvplan.drawing import (
     powers,
     write,
 )
+from kvplan.fleet import replica_gpus
 from kvplan.labels import Canvas, Side, spread
 from kvplan.palette import FEASIBLE_FILL, LIGHT, Palette
 from kvplan.rates import Point, Rates, Roofline
@@ -290,7 +291,7 @@ def _flop_words(flop_per_s: float) -> str:
 
 
 def _rate_of(report: Report, per: str) -> Callable[[Operation], float]:
-    gpus = report.plan.tp * report.plan.pp
+    gpus = replica_gpus(report.setting)
     return {
         "replica": lambda found: found.tokens_per_s,
         "GPU": lambda found: found.tokens_per_s / gpus,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kvplan import verdict
+from kvplan.fleet import replica_gpus
 from kvplan.metrics import Metric
 from kvplan.rates import USUAL_LOAD, Comparison, Rates
 from kvplan.report import LARGEST_AUTOMATIC_BATCH, Report
@@ -60,7 +61,7 @@ def opening(report: Report, found: Rates | None) -> Verdict:
 def metrics(report: Report, found: Rates | None) -> list[Metric]:
     """Output tokens/s, requests/s by Little's law, TPOT and TTFT beside their targets."""
     own = found.own if found else None
-    gpus = report.plan.tp * report.plan.pp
+    gpus = replica_gpus(report.setting)
     return [
         Metric(
             "Output tokens/s",
