@@ -6,7 +6,6 @@ Exit code 0 on success, 2 with one clear line on bad input.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -15,35 +14,40 @@ from typing import TYPE_CHECKING
 
 from kvplan import catalog, verdict
 from kvplan.breakdown import KIND_NAMES
-from kvplan.hf_config import model_from_hf_config
-from kvplan.links import decode_link, encode_link
-from kvplan.plan import Plan, from_text
+from kvplan.cli_options import (
+    BAD_INPUT,
+    BadInput,
+    Parser,
+    add_plan_options,
+    as_json,
+    assignment,
+    evaluated,
+    packed_model,
+    plan_of,
+    progress_bar,
+    trace_of,
+    whole_number,
+)
+from kvplan.links import encode_link
+from kvplan.plan import Plan
 from kvplan.report import Report, evaluate
 from kvplan.simulate import PREEMPTIONS
 from kvplan.specs import GpuSpec, ModelSpec, describe, shorten
-from kvplan.texts import spec_text
 from kvplan.units import binary, count, duration, gib, mean, percent, usd
 from kvplan.version import VERSION
 
 if TYPE_CHECKING:
     from kvplan.log_comparison import Comparison
     from kvplan.pool import Runs
-    from kvplan.scheduler import Progress
-    from kvplan.traces import Trace
 
-BAD_INPUT = 2
 MOST_REQUESTS = 10**8
-
-
-class BadInput(Exception):
-    """Input the command cannot use, as one line for the user."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     try:
         options = _parser().parse_args(arguments)
-        options.run(options)
+        code = options.run(options) or 0
         sys.stdout.flush()
     except BadInput as problem:
         print(f"kvplan: {problem}", file=sys.stderr)
@@ -51,28 +55,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # The reader (head, less) has seen enough; nothing is wrong, and nothing is left to flush at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 0
-
-
-class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line, like every other, and which takes no half-written option for another."""
-
-    def __init__(self, **options):
-        super().__init__(allow_abbrev=False, **options)
-
-    def error(self, message: str):
-        raise BadInput(message)
+        return 0
+    return code
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="kvplan", description="KV-cache capacity planning for LLM serving.")
+    parser = Parser(prog="kvplan", description="KV-cache capacity planning for LLM serving.")
     parser.add_argument("--version", action="version", version=f"kvplan {VERSION}")
     commands = parser.add_subparsers(required=True, metavar="command")
 
     _add_answer(commands, "report", _report, "everything kvplan says of a plan")
 
     link = commands.add_parser("link", help="the link that opens a plan in the dashboard")
-    _add_plan_options(link)
+    add_plan_options(link)
     link.add_argument("--base", default="", help="address of the dashboard, put before the query")
     link.add_argument("--short", action="store_true", help="only what differs from the defaults")
     link.set_defaults(run=_link)
@@ -120,37 +115,20 @@ def _parser() -> argparse.ArgumentParser:
 def _add_answer(commands, name: str, run: Callable[[argparse.Namespace], None], help: str) -> argparse.ArgumentParser:
     """A command that says something of a plan, as text or JSON."""
     command = commands.add_parser(name, help=help)
-    _add_plan_options(command)
+    add_plan_options(command)
     command.add_argument("--json", action="store_true", help="print JSON with stable keys")
     command.set_defaults(run=run)
     return command
 
 
-def _add_plan_options(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--preset", metavar="NAME", help="start from a ready plan")
-    command.add_argument("--link", metavar="URL", help="start from a shared link")
-    command.add_argument("--hf-config", metavar="FILE", help="take the model from a config.json instead of a preset")
-    command.add_argument("--trace", metavar="FILE", help="take lengths and traffic from requests of your own")
-    command.add_argument(
-        "--column",
-        metavar="ROLE=NAME",
-        action="append",
-        default=[],
-        help="where the trace has prompt, output or arrival, if the guess is wrong; may be repeated",
-    )
-    command.add_argument(
-        "--set", metavar="FIELD=VALUE", action="append", default=[], help="set one field of the plan; may be repeated"
-    )
-
-
 def _report(options: argparse.Namespace) -> None:
-    report = _evaluated(_plan(options, _trace(options)))
-    print(_as_json(report.to_dict()) if options.json else _as_text(report))
+    report = evaluated(plan_of(options, trace_of(options)))
+    print(as_json(report.to_dict()) if options.json else _as_text(report))
 
 
 def _link(options: argparse.Namespace) -> None:
-    plan = _plan(options, _trace(options))
-    _evaluated(plan)
+    plan = plan_of(options, trace_of(options))
+    evaluated(plan)
     print(encode_link(plan, options.base, full=not options.short))
 
 
@@ -158,13 +136,13 @@ def _simulate(options: argparse.Namespace) -> None:
     from kvplan import pool
     from kvplan.traffic import of_trace
 
-    trace = _trace(options)
-    plan = _plan(options, trace)
-    report = _evaluated(plan)
+    trace = trace_of(options)
+    plan = plan_of(options, trace)
+    report = evaluated(plan)
     arrivals = pool.arrivals_of(report.setting) if options.arrivals == "rate" else None
     if options.arrivals == "rate" and arrivals is None:
         raise BadInput("--arrivals: the plan has no arrival_rate; give one with --set arrival_rate=...")
-    number = None if options.requests is None else _number("--requests", options.requests, MOST_REQUESTS)
+    number = None if options.requests is None else whole_number("--requests", options.requests, MOST_REQUESTS)
     if trace is None:
         requests = pool.requests_of(report.setting, number or pool.usual_number(report))
     else:
@@ -174,25 +152,10 @@ def _simulate(options: argparse.Namespace) -> None:
         if options.arrivals == "once":
             requests = [(0, *request[1:]) for request in requests]
     try:
-        runs = pool.runs(report, requests, arrivals, options.preemption, _progress())
+        runs = pool.runs(report, requests, arrivals, options.preemption, progress_bar())
     except ValueError as error:
         raise BadInput(str(error)) from None
-    print(_as_json(pool.to_dict(plan, runs)) if options.json else _runs_as_text(report, runs))
-
-
-def _number(option: str, text: str, most: int) -> int:
-    if not (text.isdecimal() and text.isascii() and 1 <= len(text) <= 12 and 1 <= int(text) <= most):
-        raise BadInput(f"{option}: must be a whole number from 1 to {most:,}, got {shorten(repr(text))}")
-    return int(text)
-
-
-def _progress() -> Progress | None:
-    """How far a run is, on a terminal."""
-    if not sys.stderr.isatty():
-        return None
-    return lambda done, total: print(
-        f"\r{done / max(1, total):5.0%}", end="\n" if done == total else "", file=sys.stderr
-    )
+    print(as_json(pool.to_dict(plan, runs)) if options.json else _runs_as_text(report, runs))
 
 
 def _runs_as_text(report: Report, runs: Runs) -> str:
@@ -214,7 +177,7 @@ def _presets(options: argparse.Namespace) -> None:
             raise BadInput(f"presets: no model matches {shorten(options.find)!r}")
     if options.json:
         rows = {kind: [spec.model_dump(mode="json") for spec in specs] for kind, specs in found.items()}
-        print(_as_json(rows))
+        print(as_json(rows))
     else:
         print("\n".join(line for kind, specs in found.items() for line in [f"{kind}s", *map(_preset_line, specs)]))
     broken = [line for kind in catalog.SPECS for line in catalog.library(kind).broken]
@@ -247,14 +210,14 @@ def _log(options: argparse.Namespace) -> None:
     from kvplan.engine_log import parse_engine_log
     from kvplan.log_comparison import compare, to_dict
 
-    changes = dict(_assignment(text) for text in options.set)
+    changes = dict(assignment(text) for text in options.set)
     if options.hf_config is not None:
-        changes = {"spec": _packed_model(Path(options.hf_config))} | changes
+        changes = {"spec": packed_model(Path(options.hf_config))} | changes
     try:
         found = compare(parse_engine_log(_log_text(options.file)), changes)
     except ValueError as error:
         raise BadInput(str(error)) from None
-    print(_as_json(to_dict(found)) if options.json else _log_as_text(found))
+    print(as_json(to_dict(found)) if options.json else _log_as_text(found))
 
 
 def _log_text(name: str) -> str:
@@ -292,10 +255,10 @@ def _levers(options: argparse.Namespace) -> None:
     from kvplan.levers import levers, to_dict
     from kvplan.levers_words import as_text
 
-    plan = _plan(options, _trace(options))
-    report = _evaluated(plan)
+    plan = plan_of(options, trace_of(options))
+    report = evaluated(plan)
     found = levers(report)
-    print(_as_json(to_dict(plan, found)) if options.json else as_text(report, found))
+    print(as_json(to_dict(plan, found)) if options.json else as_text(report, found))
 
 
 def _fleet(options: argparse.Namespace) -> None:
@@ -303,13 +266,13 @@ def _fleet(options: argparse.Namespace) -> None:
     from kvplan.fleet_tables import text
     from kvplan.frontier import frontier
 
-    plan = _plan(options, _trace(options))
-    report = _evaluated(plan)
+    plan = plan_of(options, trace_of(options))
+    report = evaluated(plan)
     try:
-        found = search(plan, progress=_progress())
+        found = search(plan, progress=progress_bar())
     except ValueError as error:
         raise BadInput(str(error)) from None
-    print(_as_json(to_dict(plan, found)) if options.json else text(report, frontier(plan), found))
+    print(as_json(to_dict(plan, found)) if options.json else text(report, frontier(plan), found))
 
 
 def _accuracy(options: argparse.Namespace) -> None:
@@ -317,79 +280,6 @@ def _accuracy(options: argparse.Namespace) -> None:
 
     document = rate_document if options.rates else accuracy_document
     print(document.document(), end="")
-
-
-def _plan(options: argparse.Namespace, trace: Trace | None = None) -> Plan:
-    """The plan that --preset or --link names, with the lengths of a trace, the model of --hf-config, and --set on
-    top."""
-    if options.preset is not None and options.link is not None:
-        raise BadInput("--preset and --link: only one of them can be given")
-    base = Plan()
-    if options.preset is not None:
-        try:
-            base = catalog.load_preset(options.preset, "plan")
-        except ValueError as error:
-            raise BadInput(str(error)) from None
-    if options.link is not None:
-        base, notes = decode_link(options.link)
-        for note in notes:
-            print(f"kvplan: ignored from the link: {note}", file=sys.stderr)
-    if trace is not None:
-        from kvplan.traces import with_trace
-
-        base = with_trace(base, trace)
-    model = {} if options.hf_config is None else {"spec": _packed_model(Path(options.hf_config))}
-    plan, dropped = from_text(model | dict(_assignment(text) for text in options.set), base)
-    if dropped:
-        raise BadInput("; ".join(f"{shorten(name)}: {reason}" for name, reason in dropped.items()))
-    return plan
-
-
-def _trace(options: argparse.Namespace) -> Trace | None:
-    """The requests of --trace; how the file was read goes to standard error."""
-    if options.trace is None:
-        if options.column:
-            raise BadInput("--column: names a column of --trace, and none is given")
-        return None
-    from kvplan.traces import read_trace, remarks
-
-    try:
-        columns = dict(_assignment(text, "--column", "ROLE=NAME") for text in options.column)
-        trace = read_trace(Path(options.trace), columns=columns)
-    except ValueError as error:
-        raise BadInput(f"--trace: {error}") from None
-    print(f"kvplan: {trace.name}: {count(trace.prompts.size)} requests, {trace.format}", file=sys.stderr)
-    for line in remarks(trace):
-        print(f"kvplan: {line}", file=sys.stderr)
-    return trace
-
-
-def _packed_model(path: Path) -> str:
-    try:
-        return spec_text(model_from_hf_config(path))
-    except OSError as error:
-        raise BadInput(f"--hf-config: {shorten(str(path))} cannot be read, {error.strerror}") from None
-    except ValueError as error:
-        raise BadInput(f"--hf-config: {error}") from None
-
-
-def _assignment(text: str, option: str = "--set", form: str = "FIELD=VALUE") -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise BadInput(f"{option}: must be {form}, got {shorten(repr(text))}")
-    return name.strip(), value.strip()
-
-
-def _evaluated(plan: Plan) -> Report:
-    """The report; an id that no preset has is bad input, not an answer."""
-    report = evaluate(plan)
-    if report.setting is None:
-        raise BadInput(report.engine.refused)
-    return report
-
-
-def _as_json(answer) -> str:
-    return json.dumps(answer, indent=2, allow_nan=False)
 
 
 def _as_text(report: Report) -> str:

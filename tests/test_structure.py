@@ -87,6 +87,7 @@ ORDER = (
     "throughput_figures",
     "levers_figures",
     "fleet_figures",
+    "cli_options",
     "cli",
     "__main__",
     "dashboard",

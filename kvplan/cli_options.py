@@ -1,0 +1,143 @@
+"""What every command shares: options that name a plan, numbers, progress, JSON, and the one kind of error."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kvplan import catalog
+from kvplan.hf_config import model_from_hf_config
+from kvplan.links import decode_link
+from kvplan.plan import Plan, from_text
+from kvplan.report import Report, evaluate
+from kvplan.specs import shorten
+from kvplan.texts import spec_text
+from kvplan.units import count
+
+if TYPE_CHECKING:
+    from kvplan.scheduler import Progress
+    from kvplan.traces import Trace
+
+BAD_INPUT = 2
+
+
+class BadInput(Exception):
+    """Input the command cannot use, as one line for the user."""
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line, like every other, and which takes no half-written option for another."""
+
+    def __init__(self, **options):
+        super().__init__(allow_abbrev=False, **options)
+
+    def error(self, message: str):
+        raise BadInput(message)
+
+
+def add_plan_options(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--preset", metavar="NAME", help="start from a ready plan")
+    command.add_argument("--link", metavar="URL", help="start from a shared link")
+    command.add_argument("--hf-config", metavar="FILE", help="take the model from a config.json instead of a preset")
+    command.add_argument("--trace", metavar="FILE", help="take lengths and traffic from requests of your own")
+    command.add_argument(
+        "--column",
+        metavar="ROLE=NAME",
+        action="append",
+        default=[],
+        help="where the trace has prompt, output or arrival, if the guess is wrong; may be repeated",
+    )
+    command.add_argument(
+        "--set", metavar="FIELD=VALUE", action="append", default=[], help="set one field of the plan; may be repeated"
+    )
+
+
+def plan_of(options: argparse.Namespace, trace: Trace | None = None) -> Plan:
+    """The plan that --preset or --link names, with the lengths of a trace, the model of --hf-config, and --set on
+    top."""
+    if options.preset is not None and options.link is not None:
+        raise BadInput("--preset and --link: only one of them can be given")
+    base = Plan()
+    if options.preset is not None:
+        try:
+            base = catalog.load_preset(options.preset, "plan")
+        except ValueError as error:
+            raise BadInput(str(error)) from None
+    if options.link is not None:
+        base, notes = decode_link(options.link)
+        for note in notes:
+            print(f"kvplan: ignored from the link: {note}", file=sys.stderr)
+    if trace is not None:
+        from kvplan.traces import with_trace
+
+        base = with_trace(base, trace)
+    model = {} if options.hf_config is None else {"spec": packed_model(Path(options.hf_config))}
+    plan, dropped = from_text(model | dict(assignment(text) for text in options.set), base)
+    if dropped:
+        raise BadInput("; ".join(f"{shorten(name)}: {reason}" for name, reason in dropped.items()))
+    return plan
+
+
+def trace_of(options: argparse.Namespace) -> Trace | None:
+    """The requests of --trace; how the file was read goes to standard error."""
+    if options.trace is None:
+        if options.column:
+            raise BadInput("--column: names a column of --trace, and none is given")
+        return None
+    from kvplan.traces import read_trace, remarks
+
+    try:
+        columns = dict(assignment(text, "--column", "ROLE=NAME") for text in options.column)
+        trace = read_trace(Path(options.trace), columns=columns)
+    except ValueError as error:
+        raise BadInput(f"--trace: {error}") from None
+    print(f"kvplan: {trace.name}: {count(trace.prompts.size)} requests, {trace.format}", file=sys.stderr)
+    for line in remarks(trace):
+        print(f"kvplan: {line}", file=sys.stderr)
+    return trace
+
+
+def packed_model(path: Path) -> str:
+    try:
+        return spec_text(model_from_hf_config(path))
+    except OSError as error:
+        raise BadInput(f"--hf-config: {shorten(str(path))} cannot be read, {error.strerror}") from None
+    except ValueError as error:
+        raise BadInput(f"--hf-config: {error}") from None
+
+
+def assignment(text: str, option: str = "--set", form: str = "FIELD=VALUE") -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise BadInput(f"{option}: must be {form}, got {shorten(repr(text))}")
+    return name.strip(), value.strip()
+
+
+def evaluated(plan: Plan) -> Report:
+    """The report; an id that no preset has is bad input, not an answer."""
+    report = evaluate(plan)
+    if report.setting is None:
+        raise BadInput(report.engine.refused)
+    return report
+
+
+def as_json(answer) -> str:
+    return json.dumps(answer, indent=2, allow_nan=False)
+
+
+def whole_number(option: str, text: str, most: int) -> int:
+    if not (text.isdecimal() and text.isascii() and 1 <= len(text) <= 12 and 1 <= int(text) <= most):
+        raise BadInput(f"{option}: must be a whole number from 1 to {most:,}, got {shorten(repr(text))}")
+    return int(text)
+
+
+def progress_bar() -> Progress | None:
+    """How far a run is, on a terminal; None elsewhere."""
+    if not sys.stderr.isatty():
+        return None
+    return lambda done, total: print(
+        f"\r{done / max(1, total):5.0%}", end="\n" if done == total else "", file=sys.stderr
+    )
