@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kvplan.cache import Store, held_bits, staged, stores
+from kvplan.arrays import choose
+from kvplan.cache import Store, held_bits, stored
 from kvplan.catalog import Setting
 from kvplan.engine import GroupLayout, Layout, group_blocks, in_flight_tokens
 from kvplan.specs import ATTENTION_KINDS, LayerGroup
@@ -94,18 +95,22 @@ def group_costs(setting: Setting, shape: Layout) -> tuple[GroupCost, ...]:
 
 
 def request_cost(setting: Setting, shape: Layout) -> RequestCost:
-    """The booking of one request as fixed part and slope. A window that its reserve does not yet fill grows as well."""
+    """The booking of one request as fixed part and slope. A window that its reserve does not yet fill grows as
+    well. Arrays where numbers of the plan are."""
     context = setting.plan.context
     in_flight = in_flight_tokens(setting, context)
     blocks, slope = 0, 0.0
     for group in shape.groups:
         spec = group.spec
-        filling = spec.kind in ("sliding", "chunked") and spec.window + in_flight > context
-        if spec.kind == "growing" or filling:
-            slope += shape.bytes_per_block / (spec.block_tokens * spec.dcp)
-            blocks += spec.kind == "sliding"
+        each, fixed = shape.bytes_per_block / (spec.block_tokens * spec.dcp), group_blocks(group, context, in_flight)
+        if spec.kind == "growing":
+            slope = slope + each
+        elif spec.kind == "state":
+            blocks = blocks + fixed
         else:
-            blocks += group_blocks(group, context, in_flight)
+            filling = spec.window + in_flight > context
+            slope = slope + choose(filling, each, 0.0)
+            blocks = blocks + choose(filling, int(spec.kind == "sliding"), fixed)
     return RequestCost(fixed_bytes=blocks * shape.bytes_per_block, bytes_per_token=slope)
 
 
@@ -115,11 +120,10 @@ def _held_by_part(setting: Setting, shape: Layout) -> dict[str, int]:
     parts = {group.spec.part for group in shape.groups}
     context = setting.plan.context + setting.plan.spec_tokens
     bits: dict[str, int] = {}
-    for group, layers in staged(setting):
-        for store in stores(group, setting):
-            tokens = ceil_div(context, setting.plan.dcp) if store.kind == "growing" else context
-            part = _part_of(store, parts)
-            bits[part] = bits.get(part, 0) + layers[fullest] * held_bits(store, tokens)
+    for store, layers in stored(setting.structure):
+        tokens = ceil_div(context, setting.plan.dcp) if store.kind == "growing" else context
+        part = _part_of(store, parts)
+        bits[part] = bits.get(part, 0) + layers[fullest] * held_bits(store, tokens)
     return {part: ceil_div(total, 8) for part, total in bits.items()}
 
 

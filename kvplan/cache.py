@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, reduce
 from itertools import pairwise
 from typing import Literal
 
 import numpy as np
 
-from kvplan.catalog import Setting
+from kvplan.arrays import maximum, minimum
+from kvplan.catalog import Setting, Structural, Structure
 from kvplan.engine_facts import PACKED_MLA_BYTES, SCALES_NOT_COUNTED, device_class
 from kvplan.specs import ATTENTION_KINDS, GROWING_KINDS, STATE_KINDS, LayerGroup
 from kvplan.units import DTYPES, Dtype, ceil_div
@@ -75,7 +76,7 @@ def token_bits(*, heads: int, head_dim: int, value_head_dim: int, k: Dtype, v: D
     return heads * (elements + 8 * (k.scale_bytes + v.scale_bytes))
 
 
-def stores(group: LayerGroup, setting: Setting) -> tuple[Store, ...]:
+def stores(group: LayerGroup, setting: Structural) -> tuple[Store, ...]:
     """What one layer of the group keeps on one rank."""
     if group.kind in ATTENTION_KINDS:
         return _attention_stores(group, setting)
@@ -88,7 +89,7 @@ def stores(group: LayerGroup, setting: Setting) -> tuple[Store, ...]:
     return ()
 
 
-def state_bytes(group: LayerGroup, setting: Setting) -> int:
+def state_bytes(group: LayerGroup, setting: Structural) -> int:
     """Bytes of one layer's state on one rank: rows of the convolution, and the recurrent state.
 
     The convolution keeps a row more for each speculative token, but for Mamba-1.
@@ -101,7 +102,7 @@ def state_bytes(group: LayerGroup, setting: Setting) -> int:
     return rows * channels * width + state.recurrent_elements // tp * DTYPES[recurrent].bits // 8
 
 
-def draft_group(setting: Setting) -> LayerGroup | None:
+def draft_group(setting: Structural) -> LayerGroup | None:
     """The layers a speculative method adds to the cache, on the last pipeline stage; None where it adds none, or where
     it is not known what.
 
@@ -122,7 +123,7 @@ def draft_group(setting: Setting) -> LayerGroup | None:
     return kind[0].model_copy(update={"layers": setting.model.mtp_layers}) if kind else None
 
 
-def staged(setting: Setting) -> list[tuple[LayerGroup, tuple[int, ...]]]:
+def staged(setting: Structural) -> list[tuple[LayerGroup, tuple[int, ...]]]:
     """Every kind of layer with its number on each pipeline stage, in order of appearance, draft layers last."""
     found = list(_distinct(setting.model.groups, setting.plan.pp))
     draft = draft_group(setting)
@@ -131,25 +132,31 @@ def staged(setting: Setting) -> list[tuple[LayerGroup, tuple[int, ...]]]:
     return found
 
 
+@lru_cache(maxsize=256)
+def stored(structure: Structure) -> tuple[tuple[Store, tuple[int, ...]], ...]:
+    """Everything that layers keep, each with the number of its layers on each pipeline stage, draft layers last."""
+    return tuple((store, layers) for group, layers in staged(structure) for store in stores(group, structure))
+
+
 def held(setting: Setting) -> Held:
     """What one request of the plan's context holds, its shared prefix and speculative slots included."""
-    stages = _token_bits_by_stage(setting)
+    per_token, per_token_total = _token_bytes(setting.structure)
     request = request_bits_by_stage(setting, setting.plan.context + setting.plan.spec_tokens)
     return Held(
-        bytes_per_token=_number(max(stages) / 8),
-        bytes_per_token_total=_number(sum(stages) * setting.plan.tp / 8),
-        request_bytes=ceil_div(max(request), 8),
+        bytes_per_token=per_token,
+        bytes_per_token_total=per_token_total,
+        request_bytes=ceil_div(reduce(maximum, request), 8),
         request_bytes_total=ceil_div(sum(request) * setting.plan.tp, 8),
     )
 
 
 def request_bits_by_stage(setting: Setting, tokens) -> list:
     """Bits that `tokens` of one sequence occupy on a device of each pipeline stage; an integer or an integer array."""
+    dcp = setting.plan.dcp
     bits = [0] * setting.plan.pp
-    for group, layers in staged(setting):
-        for store in stores(group, setting):
-            own = ceil_div(tokens, setting.plan.dcp) if store.kind == "growing" else tokens
-            bits = [total + count * held_bits(store, own) for total, count in zip(bits, layers, strict=True)]
+    for store, layers in stored(setting.structure):
+        each = held_bits(store, ceil_div(tokens, dcp) if store.kind == "growing" else tokens)
+        bits = [total + count * each for total, count in zip(bits, layers, strict=True)]
     return bits
 
 
@@ -159,15 +166,15 @@ def held_bytes(setting: Setting, tokens: np.ndarray) -> np.ndarray:
     return ceil_div(np.max(bits, axis=0), 8)
 
 
-def _token_bits_by_stage(setting: Setting) -> list[Fraction]:
-    """Bits that each token adds for ever on a device of each pipeline stage."""
-    bits = [Fraction(0)] * setting.plan.pp
-    for group, layers in staged(setting):
-        for store in stores(group, setting):
-            if _grows(store, setting):
-                each = Fraction(store.bits, store.ratio)
-                bits = [total + count * each for total, count in zip(bits, layers, strict=True)]
-    return bits
+@lru_cache(maxsize=256)
+def _token_bytes(structure: Structure) -> tuple[int | float, int | float]:
+    """Bytes that each token adds for ever: on a device of the fullest stage, and over all ranks."""
+    bits = [Fraction(0)] * structure.plan.pp
+    for store, layers in stored(structure):
+        if _grows(store, structure):
+            each = Fraction(store.bits, store.ratio)
+            bits = [total + count * each for total, count in zip(bits, layers, strict=True)]
+    return _number(max(bits) / 8), _number(sum(bits) * structure.plan.tp / 8)
 
 
 def held_bits(store: Store, tokens):
@@ -179,11 +186,6 @@ def held_bits(store: Store, tokens):
     return minimum(tokens, store.window) * store.bits
 
 
-def minimum(a, b):
-    """The smaller of two, for integers without going through numpy, and for integer arrays."""
-    return min(a, b) if isinstance(a, int) and isinstance(b, int) else np.minimum(a, b)
-
-
 def batch_tokens_held(*, sequences: int, tokens: int, shared_prefix_tokens: int = 0, block_size: int = 1) -> int:
     """Tokens that `sequences` of `tokens` each hold when they share a prefix.
 
@@ -193,19 +195,19 @@ def batch_tokens_held(*, sequences: int, tokens: int, shared_prefix_tokens: int 
     >>> batch_tokens_held(sequences=1000, tokens=2048, shared_prefix_tokens=1000, block_size=16)
     1056992
     """
-    shared = int(shared_blocks(shared_prefix_tokens, tokens, block_size)) * block_size
+    shared = shared_blocks(shared_prefix_tokens, tokens, block_size) * block_size
     return shared + sequences * (tokens - shared)
 
 
 def shared_blocks(shared_prefix_tokens: int, context, block_size: int):
     """Whole blocks of a common prefix that a request of `context` tokens finds already stored.
 
-    `context` may be an integer array. A request needs at least one token of its own.
+    Both may be integer arrays. A request needs at least one token of its own.
     """
-    return np.minimum(shared_prefix_tokens, context - 1) // block_size
+    return minimum(shared_prefix_tokens, context - 1) // block_size
 
 
-def _attention_stores(group: LayerGroup, setting: Setting) -> tuple[Store, ...]:
+def _attention_stores(group: LayerGroup, setting: Structural) -> tuple[Store, ...]:
     k, v = DTYPES[setting.kv_dtype], DTYPES[setting.v_dtype]
     if setting.model.model_type in SCALES_NOT_COUNTED:
         k, v = replace(k, scale_bytes=0), replace(v, scale_bytes=0)
@@ -224,7 +226,7 @@ def _attention_stores(group: LayerGroup, setting: Setting) -> tuple[Store, ...]:
     return keys_and_values, Store("growing", "index", group.index_dim * DTYPES[setting.model_cache_dtype].bits)
 
 
-def _mla_stores(group: LayerGroup, setting: Setting) -> tuple[Store, ...]:
+def _mla_stores(group: LayerGroup, setting: Structural) -> tuple[Store, ...]:
     """The latent vector, the same on every rank. In a model with an indexer fp8 latents are packed below sm100, and
     layers that have one keep its key in fp8 beside."""
     bits = group.head_dim * DTYPES[setting.kv_dtype].bits
@@ -258,10 +260,10 @@ def _compressed_stores(group: LayerGroup) -> tuple[Store, ...]:
     return (window,)
 
 
-def _grows(store: Store, setting: Setting) -> bool:
+def _grows(store: Store, structure: Structure) -> bool:
     """Whether a store grows without limit; a window beyond the trained length bounds nothing."""
     return store.kind == "growing" or (
-        store.kind == "sliding" and store.window >= setting.model.max_position_embeddings
+        store.kind == "sliding" and store.window >= structure.model.max_position_embeddings
     )
 
 

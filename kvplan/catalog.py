@@ -5,20 +5,16 @@ from __future__ import annotations
 import difflib
 import operator
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Literal
 
 from pydantic import ValidationError
 
-from kvplan import lengths, startup, startup_facts
+from kvplan import lengths, startup
+from kvplan.arrays import maximum, minimum
 from kvplan.engine_facts import (
-    BLOCK_SIZE_MULTIPLE,
-    CACHE_DTYPES,
-    CHECKED_DEVICES,
-    ENGINE_VERSION,
     FP8_ON_BLACKWELL,
     IGNORES_CACHE_DTYPE,
     MINIMUM_BATCHED_TOKENS,
@@ -27,23 +23,23 @@ from kvplan.engine_facts import (
     scheduler_defaults,
 )
 from kvplan.lengths import Lengths
-from kvplan.overrides import layer_total, loads_all, weight_bytes, with_groups, with_overrides
+from kvplan.notes import plan_notes, sources, step_notes
+from kvplan.overrides import layer_total, weight_bytes, with_groups, with_overrides
 from kvplan.plan import DEFAULTS, Plan, ReadyPlan
-from kvplan.roofline_facts import NODE_DEVICES, TYPICAL_STEP_S, Efficiency, Factor, efficiency, math_rate
+from kvplan.roofline_facts import Efficiency, Factor, efficiency
 from kvplan.specs import (
-    ATTENTION_KINDS,
     GpuSpec,
     ModelSpec,
     Source,
     WorkloadSpec,
+    cache_problem,
     describe,
     problem_lines,
     shorten,
 )
 from kvplan.startup import Startup
 from kvplan.texts import groups_from_text, spec_from_text, table_from_text
-from kvplan.units import GIB, ceil_div, percent, whole_bytes
-from kvplan.weights import is_quantised
+from kvplan.units import GIB, ceil_div, whole_bytes
 
 Kind = Literal["model", "gpu", "workload", "plan"]
 SPECS = {"model": ModelSpec, "gpu": GpuSpec, "workload": WorkloadSpec, "plan": ReadyPlan}
@@ -52,18 +48,10 @@ ENDINGS = ("-instruct", "-it", "-chat", "-base", "-hf")
 SIZE = re.compile(r"(<=|>=|<|>)([0-9]{1,6}(?:\.[0-9]{1,3})?)b")
 """A word that asks for a size in billions of parameters."""
 COMPARED = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
-REPLACED = {
-    "non_torch_gib": ("workspace_gib",),
-    "cuda_graph_gib": ("workspace_gib", "enforce_eager"),
-    "gpu_memory_utilization": ("kv_cache_memory_bytes", "mem_fraction_static"),
-    "mem_fraction_static": ("kv_cache_memory_bytes",),
-}
-"""Fields that say nothing once another is given."""
 TTFT_S, TPOT_S = 2.0, 0.050
 """Latency targets where a plan gives none: neutral starting points, to be replaced by one's own."""
 GPU_HOUR_USD = 1.0
 """Price of a device for an hour where a plan gives none: a unit, no offer, so that costs read as device hours."""
-ESTIMATE_SOURCE = Source(text=startup_facts.SOURCE, confidence="estimate")
 
 
 @dataclass(frozen=True)
@@ -76,20 +64,56 @@ class Library:
     files: tuple[tuple[str, int], ...]
 
 
+NUMBERS = frozenset({
+    "context", "weights_gib", "gpu_memory_gib", "gpu_memory_utilization", "mem_fraction_static", "activation_gib",
+    "non_torch_gib", "cuda_graph_gib", "workspace_gib", "allocator_overhead_fraction", "kv_cache_memory_bytes",
+    "max_num_seqs", "max_num_batched_tokens", "shared_prefix_tokens", "tenant_quota_fraction",
+})  # fmt: skip
+"""Fields that change numbers and never how a cache is cut, so that one formula takes an array of them."""
+WORDS = tuple(name for name in Plan.model_fields if name not in NUMBERS)
+"""All others: what decides the structure of the cache, and names."""
+_words = operator.attrgetter(*WORDS)
+
+
+@dataclass(frozen=True, eq=False)
+class Structure:
+    """What a plan stands for whatever its `NUMBERS`: in `plan` these are at their defaults.
+
+    `handed` is the model handed over beside the plan, if any; `base` the model before the plan's own layers and heads,
+    `model` after. Dtypes are names of `units.DTYPES`; `model_cache_dtype` is the model's own, in two bytes.
+    `speculative_tokens` are those a method drafts. `counted_weight_bytes` are the weights unless `weights_gib` is
+    given. `lengths` are the workload's. `problem` is why the layers make no cache together, else None; `ignored` says
+    what of the plan others replace.
+    """
+
+    plan: Plan
+    handed: ModelSpec | None
+    base: ModelSpec
+    model: ModelSpec
+    gpu: GpuSpec
+    workload: WorkloadSpec | None
+    lengths: Lengths
+    kv_dtype: str
+    v_dtype: str
+    model_cache_dtype: str
+    speculative_tokens: int
+    counted_weight_bytes: int
+    problem: str | None
+    ignored: tuple[str, ...]
+
+
 @dataclass(frozen=True)
 class Setting:
     """A plan with nothing left open but what the structure of the cache decides (its block size).
 
-    `lengths` are the workload's. Dtypes are names of `units.DTYPES`; `model_cache_dtype` is the model's own, in two
-    bytes. `scheduled_seqs` and `default_batched_tokens` are the scheduler's defaults before each caps the other;
-    `speculative_tokens` those a method drafts. `weight_dtype` is the width of the matrices, `efficiency` what share of
-    the device's peaks they reach. `requests` is how many the lengths were observed of, `arrival_rate` in requests a
-    second and `arrival_cv` the variation of the gaps; None where nothing says. `peak_to_mean` of the arrival rate,
-    `ttft_s` and `tpot_s` the latency targets. `notes` say what was ignored or is unusual; `sources` says where each
-    number came from.
+    `scheduled_seqs` and `default_batched_tokens` are the scheduler's defaults before each caps the other;
+    `weight_dtype` is the width of the matrices. `arrival_rate` in requests a second and `arrival_cv` the variation of
+    the gaps; None where nothing says. `peak_to_mean` of the arrival rate, `ttft_s` and `tpot_s` the latency targets.
+    The others are as in `Structure`. The `NUMBERS` of `plan`, and what follows from them, may be arrays.
     """
 
     plan: Plan
+    structure: Structure
     model: ModelSpec
     gpu: GpuSpec
     workload: WorkloadSpec | None
@@ -108,21 +132,47 @@ class Setting:
     async_scheduling: bool
     speculative_tokens: int
     weight_dtype: str
-    efficiency: Efficiency
     ttft_s: float
     tpot_s: float
     peak_to_mean: float
     gpu_hour_usd: float
-    requests: int | None = None
     arrival_rate: float | None = None
     arrival_cv: float | None = None
-    notes: tuple[str, ...] = ()
-    sources: dict[str, Source] = field(default_factory=dict)
 
     @property
     def shared_prefix_tokens(self) -> int:
         """Tokens at the start of every request that are stored once: none where prefixes are not cached."""
         return self.plan.shared_prefix_tokens if self.plan.enable_prefix_caching else 0
+
+    @cached_property
+    def efficiency(self) -> Efficiency:
+        """What share of the device's peaks steps reach."""
+        return _efficiency(self.plan, self.gpu, self.weight_dtype)
+
+    @cached_property
+    def requests(self) -> int | None:
+        """How many requests the lengths were observed of."""
+        return _observed_requests(self.workload)
+
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """What was ignored or is unusual."""
+        plan, base, gpu = self.plan, self.structure.base, self.gpu
+        return (
+            *base.notes,
+            *self.structure.ignored,
+            *plan_notes(plan, base, gpu, self.kv_dtype),
+            *step_notes(plan, gpu, self.workload, self.weight_dtype, self.weight_bytes),
+        )
+
+    @cached_property
+    def sources(self) -> dict[str, Source]:
+        """Where each number came from."""
+        return sources(self.plan, self.structure.base, self.gpu, self.workload, self.efficiency)
+
+
+Structural = Structure | Setting
+"""What has a structure: one by itself, or that of a setting."""
 
 
 def presets_dir() -> Path:
@@ -157,6 +207,7 @@ def refresh() -> None:
     if any(library(kind).files != _files(kind) for kind in SPECS):
         library.cache_clear()
         _by_any_name.cache_clear()
+        _structure.cache_clear()
 
 
 def presets(kind: Kind = "plan") -> list[str]:
@@ -200,70 +251,81 @@ def resolve(plan: Plan, model: ModelSpec | None = None) -> Setting:
 
     `model` replaces the preset the plan names. Raises ValueError where an id names no preset.
     """
-    base, notes = _base_model(plan, model)
-    gpu = load_preset(plan.gpu, "gpu")
-    workload, workload_notes = _workload(plan)
-    spec, override_notes = with_overrides(base, plan)
+    found = _structure(_words(plan), model)
+    base, gpu, workload = found.base, found.gpu, found.workload
 
-    model_dtype = "bf16" if base.dtype == "fp32" else base.dtype
-    kv_dtype = _cache_dtype(plan, base, gpu, model_dtype)
     total_bytes = gpu.total_bytes if plan.gpu_memory_gib is None else whole_bytes(plan.gpu_memory_gib)
     defaults = _scheduler_defaults(plan, base, gpu, total_bytes)
-    scheduled_seqs = plan.max_num_seqs or defaults.max_num_seqs
-    batched_tokens = plan.max_num_batched_tokens or min(defaults.max_num_batched_tokens, scheduled_seqs * plan.context)
-
-    max_num_seqs = plan.max_num_seqs or min(scheduled_seqs, batched_tokens)
-    at_startup = _at_startup(plan, spec, total_bytes, max_num_seqs, batched_tokens)
-    weights = weight_bytes(plan, base, spec)
+    scheduled_seqs = _given(plan.max_num_seqs, defaults.max_num_seqs)
+    batched_tokens = plan.max_num_batched_tokens
+    if batched_tokens is None:
+        batched_tokens = minimum(defaults.max_num_batched_tokens, scheduled_seqs * plan.context)
+    max_num_seqs = plan.max_num_seqs
+    if max_num_seqs is None:
+        max_num_seqs = minimum(scheduled_seqs, batched_tokens)
     counted = base.parameters is not None or plan.weights_gib is not None
-    dtype = (plan.weight_dtype if counted else None) or base.weight_dtype or base.dtype
-    factors = _efficiency(plan, gpu, dtype)
 
     return Setting(
         plan=plan,
-        model=spec,
+        structure=found,
+        model=found.model,
         gpu=gpu,
         workload=workload,
-        lengths=_family(plan) if workload is None else _observed(workload.table, workload.samples),
+        lengths=found.lengths,
         total_bytes=total_bytes,
-        weight_bytes=weights,
-        startup=at_startup,
+        weight_bytes=found.counted_weight_bytes if plan.weights_gib is None else whole_bytes(plan.weights_gib),
+        startup=_at_startup(plan, found.model, total_bytes, max_num_seqs, batched_tokens),
         utilization=_given(plan.gpu_memory_utilization, startup.release(plan.engine_version).utilization),
-        kv_dtype=kv_dtype,
-        v_dtype=kv_dtype if base.model_type in IGNORES_CACHE_DTYPE else plan.v_dtype or kv_dtype,
-        model_cache_dtype=model_dtype,
+        kv_dtype=found.kv_dtype,
+        v_dtype=found.v_dtype,
+        model_cache_dtype=found.model_cache_dtype,
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=batched_tokens,
         scheduled_seqs=scheduled_seqs,
         default_batched_tokens=defaults.max_num_batched_tokens,
         async_scheduling=plan.async_scheduling and plan.spec_method not in ("ngram", "suffix"),
-        speculative_tokens=plan.spec_tokens if plan.spec_method else 0,
-        weight_dtype=dtype,
-        efficiency=factors,
+        speculative_tokens=found.speculative_tokens,
+        weight_dtype=(plan.weight_dtype if counted else None) or base.weight_dtype or base.dtype,
         ttft_s=_given(plan.ttft_s, TTFT_S),
         tpot_s=_given(plan.tpot_s, TPOT_S),
         peak_to_mean=_given(plan.peak_to_mean, (workload and workload.peak_to_mean) or 1.0),
         gpu_hour_usd=_given(plan.gpu_hour_usd, GPU_HOUR_USD),
-        requests=_observed_requests(workload),
         arrival_rate=_given(plan.arrival_rate, workload and workload.arrival_rate),
         arrival_cv=_given(plan.arrival_cv, workload and workload.arrival_cv),
-        notes=(
-            *base.notes,
-            *notes,
-            *override_notes,
-            *workload_notes,
-            *_notes(plan, base, gpu, kv_dtype),
-            *_step_notes(plan, gpu, workload, dtype, weights),
-        ),
-        sources=_sources(plan, base, gpu, workload, factors),
+    )
+
+
+@lru_cache(maxsize=256)
+def _structure(words: tuple, handed: ModelSpec | None) -> Structure:
+    """The structure of all plans with the same `WORDS`, built once."""
+    plan = Plan.model_construct(**dict(zip(WORDS, words, strict=True)))
+    base, notes = _base_model(plan, handed)
+    gpu = load_preset(plan.gpu, "gpu")
+    workload, workload_notes = _workload(plan)
+    model, override_notes = with_overrides(base, plan)
+    model_dtype = "bf16" if base.dtype == "fp32" else base.dtype
+    kv_dtype = _cache_dtype(plan, base, gpu, model_dtype)
+    return Structure(
+        plan=plan,
+        handed=handed,
+        base=base,
+        model=model,
+        gpu=gpu,
+        workload=workload,
+        lengths=_family(plan) if workload is None else _observed(workload.table, workload.samples),
+        kv_dtype=kv_dtype,
+        v_dtype=kv_dtype if base.model_type in IGNORES_CACHE_DTYPE else plan.v_dtype or kv_dtype,
+        model_cache_dtype=model_dtype,
+        speculative_tokens=plan.spec_tokens if plan.spec_method else 0,
+        counted_weight_bytes=weight_bytes(plan, base, model),
+        problem=cache_problem(model.groups),
+        ignored=(*notes, *override_notes, *workload_notes),
     )
 
 
 def restarted(setting: Setting, **changes) -> Setting:
-    """The same setting with another tp or context, and with what start-up takes there; its notes stay as they are."""
-    plan = setting.plan.model_copy(update=changes)
-    limits = (setting.max_num_seqs, setting.max_num_batched_tokens)
-    return replace(setting, plan=plan, startup=_at_startup(plan, setting.model, setting.total_bytes, *limits))
+    """The setting of the same plan and model with other fields, such as another tp."""
+    return resolve(setting.plan.model_copy(update=changes), setting.structure.handed)
 
 
 def concrete(setting: Setting) -> dict:
@@ -360,7 +422,7 @@ def _cache_dtype(plan: Plan, base: ModelSpec, gpu: GpuSpec, model_dtype: str) ->
 def _scheduler_defaults(plan: Plan, base: ModelSpec, gpu: GpuSpec, total_bytes: int) -> SchedulerDefaults:
     found = scheduler_defaults(device_bytes=total_bytes, device_name=gpu.name, usage=plan.usage)
     least = MINIMUM_BATCHED_TOKENS.get(base.model_type or "", 0)
-    return found._replace(max_num_batched_tokens=max(found.max_num_batched_tokens, least))
+    return found._replace(max_num_batched_tokens=maximum(found.max_num_batched_tokens, least))
 
 
 def _workload(plan: Plan) -> tuple[WorkloadSpec | None, list[str]]:
@@ -404,129 +466,6 @@ def _observed_requests(workload: WorkloadSpec | None) -> int | None:
     if workload is None or (workload.table and workload.sources["table"].confidence == "estimate"):
         return None
     return len(workload.samples) if workload.samples else sum(requests for requests, *_ in workload.table)
-
-
-def _notes(plan: Plan, base: ModelSpec, gpu: GpuSpec, kv_dtype: str) -> Iterable[str]:
-    if plan.context > base.max_position_embeddings:
-        yield (
-            f"context: {plan.context:,} tokens is above the length {base.name} was trained for, "
-            f"{base.max_position_embeddings:,}"
-        )
-    if base.model_type in IGNORES_CACHE_DTYPE and plan.kv_dtype not in ("auto", kv_dtype):
-        yield f"kv_dtype: {ENGINE_VERSION} leaves the cache of {base.name} at {kv_dtype} whatever is set"
-    elif kv_dtype not in CACHE_DTYPES:
-        yield f"kv_dtype: {kv_dtype} is a plain width; {ENGINE_VERSION} has no cache format for it"
-    if plan.v_dtype is not None and not any(group.kind in ATTENTION_KINDS for group in base.groups):
-        yield f"v_dtype: ignored, {base.name} stores no values of their own"
-    elif plan.v_dtype is not None and plan.v_dtype != kv_dtype:
-        yield f"v_dtype: {plan.v_dtype} beside {kv_dtype} keys is a plain width; {ENGINE_VERSION} stores both alike"
-    if plan.spec_method is not None and not plan.spec_tokens:
-        yield f"spec_tokens: 0 with {plan.spec_method}; the engine needs at least 1"
-    if plan.spec_method is None and plan.spec_tokens:
-        yield "spec_method: not given, so spec_tokens are only room for each sequence and change no layout"
-    if plan.block_size is not None and plan.block_size % BLOCK_SIZE_MULTIPLE:
-        yield (
-            f"block_size: {plan.block_size} is no multiple of {BLOCK_SIZE_MULTIPLE}; "
-            f"no attention backend of {ENGINE_VERSION} has it"
-        )
-    yield from _memory_notes(plan, base, gpu)
-    if gpu.compute_capability not in CHECKED_DEVICES:
-        yield f"gpu: {gpu.name} was not checked against the engine"
-    if base.weight_bytes is None and plan.weights_gib is None:
-        yield f"weights_gib: the weights of {base.name} cannot be counted from its config; they are 0 until set"
-    if plan.weight_dtype is not None and base.parameters is None:
-        yield "weight_dtype: ignored, the parameters of this model are not counted"
-    if plan.workload != "auto" or plan.table is not None:
-        for name in ("prompt_mean", "output_mean", "output_dist"):
-            if getattr(plan, name) != getattr(DEFAULTS, name):
-                yield f"{name}: ignored, the lengths are those of the workload"
-
-
-def _step_notes(
-    plan: Plan, gpu: GpuSpec, workload: WorkloadSpec | None, weight_dtype: str, weights: int
-) -> Iterable[str]:
-    """What is unusual about the time of a step."""
-    if plan.step_s is None and not (weights and math_rate(gpu, weight_dtype)):
-        missing = f"{gpu.name} states no FLOP/s" if weights else "there are no weights to read"
-        yield f"step_s: cannot be estimated, as {missing}; {TYPICAL_STEP_S:.3f} s stands in"
-    if plan.spec_method is not None and plan.spec_tokens and plan.acceptance_rate is None:
-        yield "acceptance_rate: not given, so that drafted tokens cost time and none is accepted"
-    if plan.acceptance_rate is not None and not (plan.spec_method and plan.spec_tokens):
-        yield "acceptance_rate: ignored, nothing is drafted"
-    for name in ("prefix_hit_rate", "shared_prefix_tokens"):
-        if getattr(plan, name) and not plan.enable_prefix_caching:
-            yield f"{name}: ignored, as the plan does not cache prefixes"
-    if workload is not None and workload.prefix_hit_rate and plan.prefix_hit_rate is None:
-        yield (
-            f"prefix_hit_rate: not set, so every prompt is computed whole; a pool that forgets nothing would find "
-            f"{percent(workload.prefix_hit_rate)} of the prompts of {workload.name}"
-        )
-    if plan.tp > NODE_DEVICES:
-        yield f"tp: more than {NODE_DEVICES} devices talk over the network; their all-reduces are a rough estimate"
-
-
-def _memory_notes(plan: Plan, base: ModelSpec, gpu: GpuSpec) -> Iterable[str]:
-    """What is unusual about the memory of a plan, and which of its fields others replace."""
-    if plan.engine_version is not None:
-        yield (
-            f"engine_version: {plan.engine_version} sets utilization and what start-up takes; blocks and tokens are "
-            f"counted by the rules of {ENGINE_VERSION}"
-        )
-    if plan.mem_fraction_static is not None and plan.kv_cache_memory_bytes is None:
-        yield (
-            "mem_fraction_static: the pool is SGLang's, which leaves activations and graphs to the rest of the device; "
-            f"blocks and tokens are counted by the rules of {ENGINE_VERSION}"
-        )
-    for name, replacing in REPLACED.items():
-        given = [other for other in replacing if not any(getattr(plan, other) is unset for unset in (None, False))]
-        if getattr(plan, name) is not None and given:
-            yield f"{name}: ignored, as {given[0]} is given"
-    if base.provisional:
-        yield f"model: {base.name} is provisional, its layers or its size were not looked up in its config.json"
-    if plan.activation_gib is None and base.shape is None:
-        yield f"activation_gib: the widths of {base.name} are not known, so those of a typical model stand in"
-    elif plan.activation_gib is None and base.multimodal:
-        yield (
-            "activation_gib: the estimate holds for an encoder at its usual image limits; profiling video or many "
-            "images took 2 to 20 GiB more in public logs"
-        )
-    if plan.gpu_memory_gib is None and gpu.sources["total_bytes"].text.startswith("marketing"):
-        yield f"gpu: the total of {gpu.name} is its marketing size, an estimate; a driver reports less"
-
-
-def _sources(
-    plan: Plan, model: ModelSpec, gpu: GpuSpec, workload: WorkloadSpec | None, factors: Efficiency
-) -> dict[str, Source]:
-    """Where each number of the setting comes from; what the plan sets itself is the user's own."""
-    own = Source(text="set in this plan", confidence="exact")
-
-    def origin(name: str, given) -> Source:
-        return given if getattr(plan, name) is None else own
-
-    held = "loaded_weight_bytes" if model.loaded_weight_bytes and not loads_all(plan, model) else "weight_bytes"
-    weights = own if plan.weights_gib is not None else model.sources[held]
-    if plan.weights_gib is None and plan.weight_dtype is not None:
-        kept = ", embeddings and norms in 16 bits" if is_quantised(plan.weight_dtype) else ""
-        text = f"parameters at {plan.weight_dtype}{kept}; {model.sources['parameters'].text}"
-        weights = Source(text=text, confidence="estimate")
-    found = {
-        "layers and heads": model.sources["groups"],
-        "weight_bytes": weights,
-        "total_bytes": origin("gpu_memory_gib", gpu.sources["total_bytes"]),
-        "activation_bytes": origin("activation_gib", ESTIMATE_SOURCE),
-        "workspace_bytes": ESTIMATE_SOURCE if startup.workspace_is_estimated(plan) else own,
-    }
-    given = ("bandwidth_efficiency", "compute_efficiency", "step_overhead_s")
-    for name, factor in zip(given, (factors.weights, factors.compute, factors.overhead_s), strict=True):
-        spread = Source(
-            text=f"docs/throughput.md, {factor.source}; seen from {factor.low:g} to {factor.high:g}",
-            confidence="estimate",
-        )
-        found[name] = origin(name, spread)
-    if plan.kv_cache_memory_bytes is not None:
-        found["pool_bytes"] = own
-    found["lengths"] = own if workload is None else workload.sources["table" if workload.table else "samples"]
-    return found
 
 
 def _given(value, otherwise):

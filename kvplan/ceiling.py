@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kvplan.arrays import choose, every, floor, maximum, minimum
 from kvplan.cache import shared_blocks
 from kvplan.catalog import Setting, restarted
 from kvplan.engine import (
@@ -20,17 +21,16 @@ from kvplan.engine import (
     capacity,
     in_flight_tokens,
     layout,
-    start_check,
+    starts_at,
 )
 from kvplan.lengths import resident_mean
 from kvplan.memory import budget
 from kvplan.plan import MAX_PARALLEL
-from kvplan.startup import release
 
 LIMITS = ("does_not_fit", "memory", "tenant_quota", "max_num_seqs")
 """What can bind, in the order in which ties are named."""
 POWERS_OF_TWO = tuple(2**power for power in range(MAX_PARALLEL.bit_length()))
-UNLIMITED = 2**62
+_NAMES = np.array(LIMITS)
 
 
 @dataclass(frozen=True)
@@ -79,33 +79,35 @@ def ceilings(setting: Setting, shape: Layout, numbers: Capacity, context) -> Cei
     in_flight = in_flight_tokens(setting, context)
     shared = shared_prefix_blocks(setting, shape, context)
     own_blocks = blocks_per_request(shape, context + plan.spec_tokens, in_flight) - shared
-    free_blocks = np.maximum(numbers.num_blocks - shared, 0)
-    by_memory = free_blocks // own_blocks
+    free_blocks = maximum(numbers.num_blocks - shared, 0)
+    by_memory, quotient = free_blocks // own_blocks, free_blocks / own_blocks
 
     resident = resident_mean(setting.lengths, context)
-    resident_blocks = sum(_resident_blocks(group, resident, in_flight) for group in shape.groups)
-    on_demand = free_blocks / resident_blocks
+    on_demand = free_blocks / sum(_resident_blocks(group, resident, in_flight) for group in shape.groups)
 
     quota = None if plan.tenant_quota_fraction is None else _quota(plan.tenant_quota_fraction, by_memory)
-    limits = np.stack(
-        np.broadcast_arrays(
-            np.where(numbers.fits, UNLIMITED, 0),
-            by_memory,
-            UNLIMITED if quota is None else quota,
-            setting.max_num_seqs,
-        )
-    )
+    others = setting.max_num_seqs if quota is None else minimum(quota, setting.max_num_seqs)
     return Ceilings(
-        memory_ceiling=_whole(by_memory),
+        memory_ceiling=by_memory,
         tenant_quota=quota,
         max_num_seqs=setting.max_num_seqs,
-        batch_ceiling=_whole(limits.min(axis=0)),
-        binding=_names(limits.argmin(axis=0)),
-        on_demand_ceiling=_whole(np.maximum(by_memory, np.floor(on_demand))),
-        memory_quotient=_real(free_blocks / own_blocks),
-        on_demand_quotient=_real(np.maximum(free_blocks / own_blocks, on_demand)),
-        resident_mean_tokens=_real(resident),
+        batch_ceiling=choose(numbers.fits, minimum(by_memory, others), 0),
+        binding=_binding(numbers.fits, by_memory, quota, setting.max_num_seqs),
+        on_demand_ceiling=maximum(by_memory, floor(on_demand)),
+        memory_quotient=quotient,
+        on_demand_quotient=maximum(quotient, on_demand),
+        resident_mean_tokens=resident,
     )
+
+
+def _binding(fits, by_memory, quota, max_num_seqs):
+    """The name of the smallest limit, the first in the order of `LIMITS` where several are."""
+    last = LIMITS.index("max_num_seqs")
+    if quota is not None:
+        last = choose(quota <= max_num_seqs, LIMITS.index("tenant_quota"), last)
+    others = max_num_seqs if quota is None else minimum(quota, max_num_seqs)
+    index = choose(fits, choose(by_memory <= others, LIMITS.index("memory"), last), LIMITS.index("does_not_fit"))
+    return _NAMES[index] if isinstance(index, np.ndarray) else LIMITS[index]
 
 
 def shared_prefix_blocks(setting: Setting, shape: Layout, context):
@@ -125,16 +127,17 @@ def _resident_blocks(group: GroupLayout, resident, in_flight):
     if spec.kind == "growing":
         return (resident / spec.dcp + spec.block_tokens / 2) / spec.block_tokens
     reserve = spec.window - (spec.kind == "sliding") + in_flight
-    return np.minimum(reserve, resident) / spec.block_tokens + 1
+    return minimum(reserve, resident) / spec.block_tokens + 1
 
 
 def ceiling_curve(setting: Setting, contexts: np.ndarray) -> CeilingCurve:
     """The ceilings of a plan over contexts, everything else as it is."""
     contexts = np.asarray(contexts, dtype=np.int64)
+    at_contexts = restarted(setting, context=contexts)
     shape = layout(setting)
-    in_flight = in_flight_tokens(setting, contexts)
-    numbers = capacity(shape, contexts, _pool_bytes(setting, contexts), in_flight)
-    found = ceilings(setting, shape, numbers, contexts)
+    in_flight = in_flight_tokens(at_contexts, contexts)
+    numbers = capacity(shape, contexts, budget(at_contexts).pool_bytes, in_flight)
+    found = ceilings(at_contexts, shape, numbers, contexts)
     # With states alone nothing depends on the context, and one number stands for all.
     starts = np.broadcast_to(numbers.fits & (shape.refused is None), contexts.shape)
     blocks = blocks_per_request(shape, contexts + setting.plan.spec_tokens, in_flight)
@@ -151,45 +154,28 @@ def ceiling_curve(setting: Setting, contexts: np.ndarray) -> CeilingCurve:
     )
 
 
-def _pool_bytes(setting: Setting, contexts: np.ndarray) -> int | np.ndarray:
-    """The pool at each context: one for all, but for engines that measure a step of the whole context at start-up."""
-    if not release(setting.plan.engine_version).profiles_context:
-        return budget(setting).pool_bytes
-    return np.array([budget(restarted(setting, context=int(context))).pool_bytes for context in contexts])
-
-
-def smallest_tp(setting: Setting) -> tuple[int | None, int | None]:
+def smallest_tp(setting: Setting) -> tuple:
     """The smallest tp of 1, 2, 4, ... that the engine accepts and at which one request starts, and the smallest at
-    which the weights leave any pool; None where no tp a plan may have is enough."""
-    starts = leaves_pool = None
+    which the weights leave any pool; None (0 in arrays) where no tp a plan may have is enough."""
+    context, starts, leaves_pool = setting.plan.context, 0, 0
     for tp in POWERS_OF_TWO:
-        candidate = restarted(setting, tp=tp)
-        pool_bytes = budget(candidate).pool_bytes
-        shape = layout(candidate) if pool_bytes else None
-        if shape is None or shape.refused:
+        candidate = setting if tp == setting.plan.tp else restarted(setting, tp=tp)
+        shape = layout(candidate)
+        if shape.refused:
             continue
-        leaves_pool = leaves_pool or tp
-        if start_check(shape, candidate, setting.plan.context, pool_bytes).fits:
-            starts = tp
+        pool_bytes = budget(candidate).pool_bytes
+        leaves_pool = choose((pool_bytes > 0) & (leaves_pool == 0), tp, leaves_pool)
+        fits = (pool_bytes > 0) & starts_at(shape, candidate, context, pool_bytes)
+        starts = choose(fits & (starts == 0), tp, starts)
+        if every(starts != 0):
             break
-    return starts, leaves_pool
+    return _or_none(starts), _or_none(leaves_pool)
+
+
+def _or_none(tp):
+    return tp if isinstance(tp, np.ndarray) else tp or None
 
 
 def _quota(fraction: float, by_memory):
     """Whole sequences of a tenant's share; 0.29 of 100 is 29, though the nearest float of 0.29 is a little less."""
-    return _whole(np.floor(np.round(fraction * by_memory, 9)))
-
-
-def _whole(value):
-    """Whole sequences: an int for one context, an integer array for many."""
-    value = np.asarray(value).astype(np.int64)
-    return int(value) if value.ndim == 0 else value
-
-
-def _real(value):
-    return float(value) if np.ndim(value) == 0 else value
-
-
-def _names(index):
-    names = np.asarray(LIMITS)[index]
-    return str(names) if names.ndim == 0 else names
+    return floor(np.round(fraction * by_memory, 9))

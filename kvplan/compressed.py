@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kvplan.cache import COMPRESSOR_WINDOW, INDEX_WINDOW, Store, staged, stores
-from kvplan.catalog import Setting
+from kvplan.cache import COMPRESSOR_WINDOW, INDEX_WINDOW, Store, stored
+from kvplan.catalog import Structure
 from kvplan.units import ceil_div
 
 PAGE_ALIGNMENT = 576
@@ -50,7 +50,7 @@ class Bucket:
         return len({len(stages) for stages in self.pages.values()}) == 1
 
 
-def groups(setting: Setting, block_size: int) -> list[PackedGroup]:
+def groups(setting: Structure, block_size: int) -> list[PackedGroup]:
     """The groups of a model of compressed layers."""
     buckets = _buckets(setting, block_size)
     height = _height([bucket for bucket in buckets if bucket.balanced])
@@ -71,16 +71,15 @@ def _height(balanced: list[Bucket]) -> int:
     return min(range(least, most + 1), key=lambda height: (sum(-bucket.top % height for bucket in balanced), -height))
 
 
-def _buckets(setting: Setting, block_size: int) -> list[Bucket]:
+def _buckets(setting: Structure, block_size: int) -> list[Bucket]:
     found: dict[tuple[str, int, int], Bucket] = {}
-    for group, layers in staged(setting):
+    for store, layers in stored(setting):
         stages = [stage for stage, count in enumerate(layers) for _ in range(count)]
-        for store in stores(group, setting):
-            tokens = _block_tokens(store, block_size)
-            key = (store.kind, tokens, store.window)
-            bucket = found.setdefault(key, Bucket(*key, pages={}))
-            page = ceil_div(ceil_div(tokens, store.ratio) * store.bits // 8, PAGE_ALIGNMENT) * PAGE_ALIGNMENT
-            bucket.pages.setdefault(page, []).extend(stages)
+        tokens = _block_tokens(store, block_size)
+        key = (store.kind, tokens, store.window)
+        bucket = found.setdefault(key, Bucket(*key, pages={}))
+        page = ceil_div(ceil_div(tokens, store.ratio) * store.bits // 8, PAGE_ALIGNMENT) * PAGE_ALIGNMENT
+        bucket.pages.setdefault(page, []).extend(stages)
     return list(found.values())
 
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 
 import numpy as np
 
 from kvplan import compressed
-from kvplan.cache import Store, minimum, staged, state_bytes, stores
-from kvplan.catalog import Setting
+from kvplan.arrays import choose, every, floor, maximum, minimum
+from kvplan.cache import Store, state_bytes, stored, stores
+from kvplan.catalog import Setting, Structural, Structure
 from kvplan.engine_facts import BLOCK_SIZE, COMPRESSED_BLOCK, MLA_ALIGNMENT, attention_block_size, device_class
 from kvplan.refusals import refusal
 from kvplan.specs import STATE_KINDS
@@ -67,11 +69,11 @@ class Layout:
     stage_block_bytes: tuple[int, ...]
     refused: str | None = None
 
-    @property
+    @cached_property
     def bytes_per_block(self) -> int:
         return max(self.stage_block_bytes)
 
-    @property
+    @cached_property
     def growing(self) -> tuple[GroupLayout, ...]:
         return tuple(group for group in self.groups if group.spec.kind == "growing")
 
@@ -100,25 +102,31 @@ class StartCheck:
 
 def layout(setting: Setting) -> Layout:
     """The structure of the cache: every layer's page, the groups that share block tables, and what a block id costs."""
-    block_size = base_block_size(setting)
-    if any(group.kind == "compressed" for group in setting.model.groups):
-        groups = _packed_groups(setting, block_size)
+    return _layout(setting.structure)
+
+
+@lru_cache(maxsize=256)
+def _layout(structure: Structure) -> Layout:
+    plan = structure.plan
+    block_size = base_block_size(structure)
+    if any(group.kind == "compressed" for group in structure.model.groups):
+        groups = _packed_groups(structure, block_size)
     else:
-        specs = _layer_specs(setting, block_size)
-        if setting.plan.disable_hybrid_kv_cache_manager:
+        specs = _layer_specs(structure, block_size)
+        if plan.disable_hybrid_kv_cache_manager:
             specs = _all_full(specs)
-        groups = _groups(specs, setting.plan.pp)
+        groups = _groups(specs, plan.pp)
         block_size = min((spec.block_tokens for spec in specs if spec.kind != "state"), default=block_size)
-    costs = [tuple(group.stage_bytes[stage] for group in groups) for stage in range(setting.plan.pp)]
+    costs = [tuple(group.stage_bytes[stage] for group in groups) for stage in range(plan.pp)]
     return Layout(
         block_size=block_size,
         groups=groups,
         stage_block_bytes=tuple(max(cost, default=0) for cost in costs),
-        refused=refusal(setting, block_size) or _empty_stage(costs),
+        refused=refusal(structure, block_size) or _empty_stage(costs),
     )
 
 
-def base_block_size(setting: Setting) -> int:
+def base_block_size(setting: Structural) -> int:
     """Tokens in a block before a hybrid's attention is aligned with its states."""
     if setting.plan.block_size is not None:
         return setting.plan.block_size
@@ -174,7 +182,7 @@ def capacity(layout: Layout, context, available_bytes, in_flight) -> Capacity:
         num_blocks=num_blocks,
         blocks_per_request=per_request,
         max_concurrency=max_concurrency,
-        kv_cache_tokens=_floor(max_concurrency * context),
+        kv_cache_tokens=floor(max_concurrency * context),
         fits=num_blocks > per_request,
     )
 
@@ -186,48 +194,55 @@ def older_token_line(layout: Layout, num_blocks: int) -> int:
     return num_blocks // len(layout.groups) * smallest
 
 
-def start_check(layout: Layout, setting: Setting, context: int, available_bytes: int) -> StartCheck:
-    """Whether one request of `context` starts: each stage needs its blocks beside the null block."""
-    per_request = blocks_per_request(layout, context, in_flight_tokens(setting, context))
-    failing = [cost for cost in layout.stage_block_bytes if cost * per_request > available_bytes - cost]
-    cost = failing[0] if failing else layout.bytes_per_block
-    suggested = None
-    if failing and available_bytes > cost:
-        suggested = _longest(layout, setting, available_bytes // cost - 1, context)
-    return StartCheck(not failing, cost * per_request, available_bytes - cost, suggested)
-
-
-def _longest(layout: Layout, setting: Setting, usable_blocks: int, context: int) -> int | None:
-    """The longest length up to `context` whose blocks are at most `usable_blocks`, None where there is none. The tokens
-    in flight stay those of `context`, as the engine has them fixed by then."""
+def start_check(layout: Layout, setting: Setting, context, available_bytes) -> StartCheck:
+    """Whether one request of `context` starts: each stage needs its blocks beside the null block. Integers, or integer
+    arrays, in which a `suggested_context` of 0 stands for none."""
     in_flight = in_flight_tokens(setting, context)
-    low, high = 0, context
-    while low < high:
+    per_request = blocks_per_request(layout, context, in_flight)
+    cost, fits = layout.bytes_per_block, True
+    for stage_cost in reversed(dict.fromkeys(layout.stage_block_bytes)):
+        enough = stage_cost * per_request <= available_bytes - stage_cost
+        cost, fits = choose(enough, cost, stage_cost), enough & fits
+    suggested = None
+    if not every(fits):
+        usable_blocks = choose(fits, 0, available_bytes // cost - 1)
+        suggested = _longest(layout, maximum(usable_blocks, 0), context, in_flight)
+    return StartCheck(fits, cost * per_request, available_bytes - cost, suggested)
+
+
+def starts_at(layout: Layout, setting: Setting, context, available_bytes):
+    """Whether one request of `context` starts, as `start_check` has it; the fullest stage decides."""
+    per_request = blocks_per_request(layout, context, in_flight_tokens(setting, context))
+    return layout.bytes_per_block * (per_request + 1) <= available_bytes
+
+
+def _longest(layout: Layout, usable_blocks, context, in_flight):
+    """The longest length up to `context` whose blocks are at most `usable_blocks`, None (0 in arrays) where there is
+    none. The tokens in flight stay those of `context`, as the engine has them fixed by then."""
+    low, high = 0 * usable_blocks, choose(usable_blocks > 0, context, 0)
+    while not every(low >= high):
         middle = (low + high + 1) // 2
-        if blocks_per_request(layout, middle, in_flight) <= usable_blocks:
-            low = middle
-        else:
-            high = middle - 1
-    return low or None
+        enough = blocks_per_request(layout, middle, in_flight) <= usable_blocks
+        low, high = choose(enough, middle, low), choose(enough, high, middle - 1)
+    return low if isinstance(low, np.ndarray) else low or None
 
 
-def _layer_specs(setting: Setting, block_size: int) -> dict[CacheSpec, list[int]]:
+def _layer_specs(setting: Structure, block_size: int) -> dict[CacheSpec, list[int]]:
     """How every store of every layer is cut -> the pipeline stage of each such layer, in order."""
     states = [group for group in setting.model.groups if group.kind in STATE_KINDS]
     page = 0
     if states and len(states) < len([group for group in setting.model.groups if group.kind != "none"]):
         block_size, page = _aligned(setting, block_size, max(state_bytes(group, setting) for group in states))
     specs: dict[CacheSpec, list[int]] = {}
-    for group, layers in staged(setting):
-        for store in stores(group, setting):
-            spec = _cut(store, setting, block_size, page)
-            stages = [stage for stage, count in enumerate(layers) for _ in range(count)]
-            specs.setdefault(spec, []).extend(stages)
+    for store, layers in stored(setting):
+        spec = _cut(store, setting, block_size, page)
+        stages = [stage for stage, count in enumerate(layers) for _ in range(count)]
+        specs.setdefault(spec, []).extend(stages)
     # Stages take consecutive layers, so in order of layers is in order of stages.
     return {spec: sorted(stages) for spec, stages in specs.items()}
 
 
-def _aligned(setting: Setting, block_size: int, state_page: int) -> tuple[int, int]:
+def _aligned(setting: Structure, block_size: int, state_page: int) -> tuple[int, int]:
     """A hybrid's block size and page: so many tokens that a page of attention holds a state."""
     attention = [store for group in setting.model.groups for store in stores(group, setting) if store.kind != "state"]
     alignment = max(MLA_ALIGNMENT if attention[0].part == "mla" else BLOCK_SIZE, block_size)
@@ -236,7 +251,7 @@ def _aligned(setting: Setting, block_size: int, state_page: int) -> tuple[int, i
     return aligned, ceil_div(aligned * attention[0].bits, 8)
 
 
-def _cut(store: Store, setting: Setting, block_size: int, hybrid_page: int) -> CacheSpec:
+def _cut(store: Store, setting: Structure, block_size: int, hybrid_page: int) -> CacheSpec:
     """One store in blocks; a state takes a page of its own, or the attention's in a hybrid."""
     if store.kind == "state":
         # A tp that does not divide the state is refused, but has an answer here too.
@@ -247,7 +262,7 @@ def _cut(store: Store, setting: Setting, block_size: int, hybrid_page: int) -> C
     return CacheSpec(store.kind, store.part, block_size, page, window=store.window, dcp=dcp)
 
 
-def _state_blocks(setting: Setting, part: str) -> int:
+def _state_blocks(setting: Structure, part: str) -> int:
     """Blocks of a state: one, one more for each speculative token, and with prefix caching one to align and, for some
     kinds, one to check-point. A model of states alone has no prefix caching."""
     speculative = setting.speculative_tokens
@@ -318,7 +333,7 @@ def _group(members: list[tuple[CacheSpec, list[int]]], pp: int) -> GroupLayout:
     )
 
 
-def _packed_groups(setting: Setting, block_size: int) -> tuple[GroupLayout, ...]:
+def _packed_groups(setting: Structure, block_size: int) -> tuple[GroupLayout, ...]:
     """DeepSeek-V4: unequal pages side by side in a block."""
     return tuple(
         GroupLayout(
@@ -334,7 +349,3 @@ def _packed_groups(setting: Setting, block_size: int) -> tuple[GroupLayout, ...]
 def _empty_stage(costs: list[tuple[int, ...]]) -> str | None:
     empty = [stage for stage, cost in enumerate(costs) if not any(cost)]
     return f"pp: stage {empty[0] + 1} of {len(costs)} would have no layer with a cache" if empty else None
-
-
-def _floor(value):
-    return value.astype(np.int64) if isinstance(value, np.ndarray) else int(value)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from kvplan.arrays import choose
 from kvplan.units import GIB
 
 ENGINE_VERSION = "vLLM 0.32"
@@ -63,13 +64,12 @@ def scheduler_defaults(*, device_bytes: int, device_name: str, usage: str) -> Sc
     """Sequences and tokens one step may hold where the user sets neither.
 
     `usage` is "server" (the OpenAI-compatible server) or "llm_class" (the Python class), which batch differently.
-    An A100 counts as small whatever its memory.
+    An A100 counts as small whatever its memory, up to 160 GiB. `device_bytes` may be an integer array.
     """
-    if device_bytes >= 160 * GIB:
-        return SchedulerDefaults(1024, 16384)
-    if device_bytes >= 70 * GIB and "a100" not in device_name.lower():
-        return SchedulerDefaults(1024, 8192 if usage == "server" else 16384)
-    return SchedulerDefaults(256, 2048 if usage == "server" else 8192)
+    huge = device_bytes >= 160 * GIB
+    large = huge | ((device_bytes >= 70 * GIB) & ("a100" not in device_name.lower()))
+    few, many = (2048, 8192) if usage == "server" else (8192, 16384)
+    return SchedulerDefaults(choose(large, 1024, 256), choose(huge, 16384, choose(large, many, few)))
 
 
 def device_class(compute_capability: str | None) -> int:

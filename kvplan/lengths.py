@@ -231,20 +231,102 @@ def clipped(lengths: Lengths, context) -> tuple[np.ndarray, np.ndarray]:
     return prompts, np.minimum(lengths.outputs, context - prompts)
 
 
+@dataclass(frozen=True, eq=False)
+class ClippedSums:
+    """Sums over the cells (share w, prompt p, output o) of a workload by what a context c does to them.
+
+    From c = `ends` = p + o on a cell is whole: of the first k in this order `whole_held`[k] sums w (p o + o (o + 1)/2),
+    `whole_tokens` w o, `whole_share` w, `whole_prompts` w p and `whole_squares` w p (p + 1). From c = `starts` = p + 1
+    on its prompt fits: `begun_...` sum the same of the first k in that order. Before, one token comes out at most,
+    m = min(o, 1): `one_tokens`[k] and `one_held` sum w m and w m (m + 1)/2 of all but the first k.
+    """
+
+    ends: np.ndarray
+    whole_held: np.ndarray
+    whole_tokens: np.ndarray
+    whole_share: np.ndarray
+    whole_prompts: np.ndarray
+    whole_squares: np.ndarray
+    starts: np.ndarray
+    begun_share: np.ndarray
+    begun_prompts: np.ndarray
+    begun_squares: np.ndarray
+    one_tokens: np.ndarray
+    one_held: np.ndarray
+
+
+@lru_cache(maxsize=64)
+def _clipped_sums(lengths: Lengths) -> ClippedSums:
+    shares, prompts, outputs = lengths.shares, lengths.prompts, lengths.outputs
+    starts, ones = prompts + 1, np.minimum(outputs, 1)
+    ends = np.maximum(prompts + outputs, starts)
+    by_end, by_start = np.argsort(ends, kind="stable"), np.argsort(starts, kind="stable")
+    # On a grid that sums stay on, so that the share of those begun and not whole is exact, and 0 where there are none.
+    exact = np.rint(shares * 2**52) / 2**52
+    squares = shares * prompts * (prompts + 1)
+    return ClippedSums(
+        ends=ends[by_end],
+        whole_held=_up_to((shares * (prompts * outputs + outputs * (outputs + 1) / 2))[by_end]),
+        whole_tokens=_up_to((shares * outputs)[by_end]),
+        whole_share=_up_to(exact[by_end]),
+        whole_prompts=_up_to((shares * prompts)[by_end]),
+        whole_squares=_up_to(squares[by_end]),
+        starts=starts[by_start],
+        begun_share=_up_to(exact[by_start]),
+        begun_prompts=_up_to((shares * prompts)[by_start]),
+        begun_squares=_up_to(squares[by_start]),
+        one_tokens=_from((shares * ones)[by_start]),
+        one_held=_from((shares * ones * (ones + 1) / 2)[by_start]),
+    )
+
+
+def _up_to(values: np.ndarray) -> np.ndarray:
+    """Sums of the first 0, 1, ..., n values."""
+    return np.concatenate([[0.0], np.cumsum(values)])
+
+
+def _from(values: np.ndarray) -> np.ndarray:
+    """Sums of all values, all but the first, ..., none of them."""
+    return _up_to(values[::-1])[::-1].copy()
+
+
 def resident_mean(lengths: Lengths, context):
-    """Tokens a running request holds, averaged over time, when requests are clipped to `context`.
+    """Tokens a running request holds, averaged over time, when requests are clipped to `context`, a whole number or an
+    array of them.
 
     Long outputs run longer and are met more often, so the mean is size-biased:
-    E[p'o' + o'(o' + 1)/2] / E[o'] for prompt p' and output o' drawn together.
+    E[p'o' + o'(o' + 1)/2] / E[o'] for prompt p' and output o' drawn together. Of a cell whose output is cut to
+    o' = c - p, what it holds is (c (c + 1) - p (p + 1))/2.
     """
-    prompts, outputs = clipped(lengths, context)
-    token_steps = prompts * outputs + outputs * (outputs + 1) / 2
-    return (token_steps @ lengths.shares) / (outputs @ lengths.shares)
+    sums = _clipped_sums(lengths)
+    whole, begun = sums.ends.searchsorted(context, "right"), sums.starts.searchsorted(context, "right")
+    cut_share = sums.begun_share[begun] - sums.whole_share[whole]
+    cut_prompts = sums.begun_prompts[begun] - sums.whole_prompts[whole]
+    cut_squares = sums.begun_squares[begun] - sums.whole_squares[whole]
+    held_of_cut = (context * (context + 1) * cut_share - cut_squares) / 2
+    held_of_one = (context - 1) * sums.one_tokens[begun] + sums.one_held[begun]
+    held = sums.whole_held[whole] + held_of_cut + held_of_one
+    decoded = sums.whole_tokens[whole] + (context * cut_share - cut_prompts) + sums.one_tokens[begun]
+    return _number(held / decoded)
 
 
-def clipped_share(lengths: Lengths, context: int) -> float:
-    """Share of requests whose prompt and output together exceed `context` tokens."""
-    return float(lengths.shares @ (lengths.prompts + lengths.outputs > context))
+def clipped_share(lengths: Lengths, context):
+    """Share of requests whose prompt and output together exceed `context` tokens, a whole number or an array."""
+    ends, beyond = _beyond(lengths)
+    return _number(beyond[ends.searchsorted(context, "right")])
+
+
+@lru_cache(maxsize=64)
+def _beyond(lengths: Lengths) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens at completion in ascending order, and the share of requests after each of them."""
+    ends = lengths.prompts + lengths.outputs
+    order = np.argsort(ends, kind="stable")
+    return ends[order], np.minimum(_from(lengths.shares[order]), 1.0)
+
+
+def _number(value):
+    """A float for one number, an array as it is."""
+    return value if isinstance(value, np.ndarray) else float(value)
 
 
 def totals(lengths: Lengths, context: int) -> Lengths:

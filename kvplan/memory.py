@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from kvplan.arrays import ceil, choose, floor, maximum
 from kvplan.catalog import Setting
 from kvplan.units import ceil_div
 
@@ -44,7 +44,10 @@ class Memory:
 
 
 def budget(setting: Setting) -> Memory:
-    """Where one device's memory goes: weights split over tp and pp, and what the rest leaves for the cache."""
+    """Where one device's memory goes: weights split over tp and pp, and what the rest leaves for the cache.
+
+    Its bytes are arrays where numbers of the plan are.
+    """
     plan, startup = setting.plan, setting.startup
     weight_bytes = ceil_div(setting.weight_bytes, plan.tp * plan.pp)
     static_bytes = None
@@ -55,7 +58,7 @@ def budget(setting: Setting) -> Memory:
             weight_bytes=weight_bytes,
             non_torch_bytes=startup.outside_bytes,
         )
-    found = split(
+    return split(
         total_bytes=setting.total_bytes,
         utilization=setting.utilization,
         weight_bytes=weight_bytes,
@@ -64,9 +67,6 @@ def budget(setting: Setting) -> Memory:
         overhead_fraction=plan.allocator_overhead_fraction,
         given_pool_bytes=plan.kv_cache_memory_bytes,
         static_bytes=static_bytes,
-    )
-    return replace(
-        found,
         non_torch_bytes=startup.non_torch_bytes,
         cuda_graph_bytes=startup.cuda_graph_bytes,
         pool_band_bytes=startup.band_bytes,
@@ -79,7 +79,7 @@ def static_pool(*, total_bytes: int, fraction: float, weight_bytes: int, non_tor
 
     Source: sgl-project/sglang#24523 (available 17.94 of 138.17 GB after loading, fraction 0.90: 4.13 GB).
     """
-    return int((total_bytes - non_torch_bytes) * fraction) - weight_bytes
+    return floor((total_bytes - non_torch_bytes) * fraction) - weight_bytes
 
 
 def split(
@@ -92,8 +92,11 @@ def split(
     overhead_fraction: float = 0.0,
     given_pool_bytes: int | None = None,
     static_bytes: int | None = None,
+    non_torch_bytes: int | None = None,
+    cuda_graph_bytes: int | None = None,
+    pool_band_bytes: int = 0,
 ) -> Memory:
-    """One device's bytes from plain numbers.
+    """One device's bytes from plain numbers, or from arrays of them.
 
     The engine may use ceil(total x utilization). What weights, activations and workspace leave of it is the pool and
     the allocator's overhead, which is `overhead_fraction` of the pool. `static_bytes`, where given, stand for what is
@@ -103,15 +106,15 @@ def split(
     fixed_bytes = weight_bytes + activation_bytes + workspace_bytes
     if given_pool_bytes is not None:
         pool_bytes = given_pool_bytes
-        overhead_bytes = int(given_pool_bytes * overhead_fraction)
+        overhead_bytes = floor(given_pool_bytes * overhead_fraction)
         left_free_bytes = total_bytes - fixed_bytes - overhead_bytes - pool_bytes
         shortfall_bytes = 0
     else:
-        left_bytes = math.ceil(total_bytes * utilization) - fixed_bytes if static_bytes is None else static_bytes
-        available_bytes, shortfall_bytes = max(0, left_bytes), max(0, -left_bytes)
-        pool_bytes = int(available_bytes / (1 + overhead_fraction))
+        left_bytes = ceil(total_bytes * utilization) - fixed_bytes if static_bytes is None else static_bytes
+        available_bytes, shortfall_bytes = maximum(0, left_bytes), maximum(0, -left_bytes)
+        pool_bytes = floor(available_bytes / (1 + overhead_fraction))
         overhead_bytes = available_bytes - pool_bytes
-        left_free_bytes = 0 if shortfall_bytes else total_bytes - fixed_bytes - available_bytes
+        left_free_bytes = choose(shortfall_bytes > 0, 0, total_bytes - fixed_bytes - available_bytes)
     return Memory(
         total_bytes=total_bytes,
         weight_bytes=weight_bytes,
@@ -121,4 +124,7 @@ def split(
         pool_bytes=pool_bytes,
         left_free_bytes=left_free_bytes,
         shortfall_bytes=shortfall_bytes,
+        non_torch_bytes=non_torch_bytes,
+        cuda_graph_bytes=cuda_graph_bytes,
+        pool_band_bytes=pool_band_bytes,
     )

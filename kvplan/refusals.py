@@ -9,17 +9,17 @@ from collections.abc import Iterator
 
 from kvplan import engine_facts as facts
 from kvplan.cache import draft_group
-from kvplan.catalog import Setting
+from kvplan.catalog import Structure
 from kvplan.specs import ATTENTION_KINDS, STATE_KINDS
 
 
-def refusal(setting: Setting, block_size: int) -> str | None:
+def refusal(setting: Structure, block_size: int) -> str | None:
     """The first reason the engine has not to start, else None."""
     checks = (_parallelism, _states, _context_parallelism, _speculation, _cache_dtype)
     return next((reason for check in checks for reason in check(setting)), None) or _block(setting, block_size)
 
 
-def _parallelism(setting: Setting) -> Iterator[str]:
+def _parallelism(setting: Structure) -> Iterator[str]:
     plan, model = setting.plan, setting.model
     heads, family = model.num_attention_heads, model.model_type
     if heads is not None and heads % plan.tp:
@@ -37,7 +37,7 @@ def _parallelism(setting: Setting) -> Iterator[str]:
         yield f"enable_expert_parallel: {model.name} has no experts"
 
 
-def _states(setting: Setting) -> Iterator[str]:
+def _states(setting: Structure) -> Iterator[str]:
     plan = setting.plan
     hybrid = any(group.kind not in STATE_KINDS and group.kind != "none" for group in setting.model.groups)
     for group in setting.model.groups:
@@ -51,7 +51,7 @@ def _states(setting: Setting) -> Iterator[str]:
             yield "disable_hybrid_kv_cache_manager: layers that keep a state need the hybrid manager"
 
 
-def _context_parallelism(setting: Setting) -> Iterator[str]:
+def _context_parallelism(setting: Structure) -> Iterator[str]:
     plan, groups = setting.plan, setting.model.groups
     if plan.dcp == 1:
         return
@@ -68,7 +68,7 @@ def _context_parallelism(setting: Setting) -> Iterator[str]:
             yield f"dcp: at most tp // KV heads = {plan.tp // kv_heads}, got {plan.dcp}"
 
 
-def _speculation(setting: Setting) -> Iterator[str]:
+def _speculation(setting: Structure) -> Iterator[str]:
     method, model = setting.plan.spec_method, setting.model
     if method == "mtp" and not model.mtp_layers:
         yield f"spec_method: {model.name} has no layers for multi-token prediction, got mtp"
@@ -76,7 +76,7 @@ def _speculation(setting: Setting) -> Iterator[str]:
         yield f"spec_method: what {method} adds to the cache of {model.name} is not known"
 
 
-def _cache_dtype(setting: Setting) -> Iterator[str]:
+def _cache_dtype(setting: Structure) -> Iterator[str]:
     model, dtype, family = setting.model, setting.kv_dtype, setting.model.model_type
     device = facts.device_class(setting.gpu.compute_capability)
     mla = any(group.kind == "mla" for group in model.groups)
@@ -98,7 +98,7 @@ def _cache_dtype(setting: Setting) -> Iterator[str]:
         yield f"kv_dtype: {model.name} has no fp8 cache on {setting.gpu.name}, got {dtype}"
 
 
-def _block(setting: Setting, block_size: int) -> str | None:
+def _block(setting: Structure, block_size: int) -> str | None:
     indexed = any(group.kind == "mla" and group.index_dim for group in setting.model.groups)
     if indexed and block_size % facts.INDEXER_ALIGNMENT:
         return f"block_size: MLA with an indexer needs a multiple of {facts.INDEXER_ALIGNMENT}, got {block_size}"

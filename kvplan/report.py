@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cached_property, reduce
 from typing import NamedTuple
 
 import numpy as np
 
 from kvplan import batching, breakdown, cache, ceiling, engine, fleet, memory, paging, throughput
+from kvplan.arrays import maximum, minimum, rounded
 from kvplan.catalog import Setting, concrete, resolve
 from kvplan.lengths import clipped_share, totals
 from kvplan.plan import Plan
 from kvplan.roofline_facts import TYPICAL_STEP_S
-from kvplan.specs import ModelSpec, Source, cache_problem
+from kvplan.specs import ModelSpec, Source
 from kvplan.traffic import LEAST_RATE
 
 SCHEMA = "kvplan.report/1"
@@ -166,27 +168,80 @@ class ThroughputReport:
 
 
 NO_MEMORY = memory.Memory(0, 0, 0, 0, 0, 0, 0, 0)
+PARTS = (
+    "plan", "cache", "memory", "engine", "capacity", "batching", "throughput", "fleet", "paging", "breakdown",
+    "remarks", "notes", "sources",
+)  # fmt: skip
+"""The parts of a report, in the order in which they are printed."""
 
 
 @dataclass(frozen=True)
-class Report:
-    """Everything kvplan says of a plan. `setting` is the plan with nothing left open, None when an id is unknown;
-    `notes` say what was ignored or is unusual; `sources` where each number comes from."""
+class Counted:
+    """The parts of a report that count memory and sequences; arrays where numbers of the plan are."""
 
-    plan: Plan
     cache: CacheReport = CacheReport()
     memory: memory.Memory = NO_MEMORY
     engine: EngineReport = EngineReport()
     capacity: CapacityReport = CapacityReport()
-    batching: BatchingReport = BatchingReport()
-    throughput: ThroughputReport = ThroughputReport()
-    fleet: fleet.Fleet = fleet.NO_FLEET
-    paging: PagingReport = PagingReport()
-    breakdown: tuple[breakdown.GroupCost, ...] = ()
-    remarks: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    sources: dict[str, Source] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything kvplan says of a plan. `setting` is the plan with nothing left open, None when an id is unknown.
+
+    `cache`, `memory`, `engine` and `capacity` are there from the start, the other parts are worked out when they are
+    first asked for; none ever changes. `notes` say what was ignored or is unusual; `sources` where each number comes
+    from.
+    """
+
+    plan: Plan
+    cache: CacheReport
+    memory: memory.Memory
+    engine: EngineReport
+    capacity: CapacityReport
     setting: Setting | None = None
+
+    @property
+    def is_served(self) -> bool:
+        """Whether there is an engine to speak of: the ids are known and the layers make a cache."""
+        return self.setting is not None and self.setting.structure.problem is None
+
+    @cached_property
+    def batching(self) -> BatchingReport:
+        return _batching(self.setting, self.capacity) if self.is_served else BatchingReport()
+
+    @cached_property
+    def replica(self) -> throughput.Engine | None:
+        """How one replica runs; None where its step time is not known."""
+        return throughput.engine(self.setting) if self.is_served else None
+
+    @cached_property
+    def throughput(self) -> ThroughputReport:
+        return _throughput(self) if self.replica else ThroughputReport()
+
+    @cached_property
+    def fleet(self) -> fleet.Fleet:
+        return _fleet(self)
+
+    @cached_property
+    def paging(self) -> PagingReport:
+        return _paging(self.setting, self.cache, self.engine.block_size) if self.is_served else PagingReport()
+
+    @cached_property
+    def breakdown(self) -> tuple[breakdown.GroupCost, ...]:
+        return breakdown.group_costs(self.setting, engine.layout(self.setting)) if self.is_served else ()
+
+    @cached_property
+    def remarks(self) -> tuple[str, ...]:
+        return _remarks(self) if self.is_served else ()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return self.setting.notes if self.setting else ()
+
+    @property
+    def sources(self) -> dict[str, Source]:
+        return self.setting.sources if self.setting else {}
 
     @property
     def step_s(self) -> float:
@@ -198,7 +253,7 @@ class Report:
 
     def to_dict(self) -> dict:
         """What `report --json` prints: stable keys, exact integers as integers, null for what is undefined."""
-        parts = {part.name: _plain(getattr(self, part.name)) for part in fields(self) if part.name != "setting"}
+        parts = {name: _plain(getattr(self, name)) for name in PARTS}
         resolved = None if self.setting is None else concrete(self.setting) | {"step_s": self.step_s}
         return {"schema": SCHEMA} | parts | {"resolved": resolved}
 
@@ -214,42 +269,28 @@ def evaluate(plan: Plan, model: ModelSpec | None = None) -> Report:
     try:
         setting = resolve(plan, model)
     except ValueError as error:
-        return Report(plan, engine=EngineReport(refused=str(error)))
-    if problem := cache_problem(setting.model.groups):
-        return Report(
-            plan, engine=EngineReport(refused=f"model: {problem}"), notes=setting.notes, sources=setting.sources
-        )
+        found, setting = Counted(engine=EngineReport(refused=str(error))), None
+    else:
+        found = counted(setting)
+    return Report(plan, found.cache, found.memory, found.engine, found.capacity, setting)
 
-    shape = engine.layout(setting)
-    budget = memory.budget(setting)
+
+def counted(setting: Setting) -> Counted:
+    """What the cache, the memory and the engine make of a setting; its numbers may be arrays, which broadcast."""
+    if problem := setting.structure.problem:
+        return Counted(engine=EngineReport(refused=f"model: {problem}"))
+    plan, shape, budget = setting.plan, engine.layout(setting), memory.budget(setting)
     numbers = engine.capacity(shape, plan.context, budget.pool_bytes, engine.in_flight_tokens(setting, plan.context))
-    capacity_part = _capacity(setting, shape, numbers)
-    cost = breakdown.request_cost(setting, shape)
-    cache_part = _cache(setting, shape, cost)
-    batching_part = _batching(setting, capacity_part)
-    runs = throughput.engine(setting)
-    throughput_part = _throughput(setting, runs, capacity_part, batching_part.batch)
-    return Report(
-        plan=plan,
-        cache=cache_part,
+    return Counted(
+        cache=_cache(setting, shape),
         memory=budget,
         engine=_engine(setting, shape, numbers, budget.pool_bytes),
-        capacity=capacity_part,
-        batching=batching_part,
-        throughput=throughput_part,
-        fleet=_fleet(setting, runs, throughput_part),
-        paging=_paging(setting, cache_part, shape.block_size),
-        breakdown=breakdown.group_costs(setting, shape),
-        remarks=_remarks(setting, shape, cost, numbers, budget.pool_bytes),
-        notes=setting.notes,
-        sources=setting.sources,
-        setting=setting,
+        capacity=_capacity(setting, shape, numbers),
     )
 
 
-def _cache(setting: Setting, shape: engine.Layout, cost: breakdown.RequestCost) -> CacheReport:
-    held = cache.held(setting)
-    plan = setting.plan
+def _cache(setting: Setting, shape: engine.Layout) -> CacheReport:
+    held, cost, plan = cache.held(setting), breakdown.request_cost(setting, shape), setting.plan
     in_flight = engine.in_flight_tokens(setting, plan.context)
     blocks = engine.blocks_per_request(shape, plan.context + plan.spec_tokens, in_flight)
     return CacheReport(
@@ -259,13 +300,13 @@ def _cache(setting: Setting, shape: engine.Layout, cost: breakdown.RequestCost) 
         request_bytes_held_total=held.request_bytes_total,
         request_bytes_booked=blocks * shape.bytes_per_block,
         request_bytes_booked_total=blocks * sum(shape.stage_block_bytes) * plan.tp,
-        request_bytes_shared=int(ceiling.shared_prefix_blocks(setting, shape, plan.context)) * shape.bytes_per_block,
+        request_bytes_shared=ceiling.shared_prefix_blocks(setting, shape, plan.context) * shape.bytes_per_block,
         request_bytes_fixed=cost.fixed_bytes,
         booked_bytes_per_token=cost.bytes_per_token,
     )
 
 
-def _engine(setting: Setting, shape: engine.Layout, numbers: engine.Capacity, pool_bytes: int) -> EngineReport:
+def _engine(setting: Setting, shape: engine.Layout, numbers: engine.Capacity, pool_bytes) -> EngineReport:
     context = setting.plan.context
     in_flight = engine.in_flight_tokens(setting, context)
     groups = [
@@ -325,27 +366,27 @@ def _capacity(setting: Setting, shape: engine.Layout, numbers: engine.Capacity) 
     )
 
 
-def _held_share(setting: Setting, shape: engine.Layout, resident_tokens: float) -> float:
+def _held_share(setting: Setting, shape: engine.Layout, resident_tokens):
     context = setting.plan.context
     blocks = engine.blocks_per_request(shape, context, engine.in_flight_tokens(setting, context))
-    bits = max(cache.request_bits_by_stage(setting, round(resident_tokens)))
-    return min(1.0, bits / 8 / (blocks * shape.bytes_per_block))
+    bits = reduce(maximum, cache.request_bits_by_stage(setting, rounded(resident_tokens)))
+    return minimum(1.0, bits / 8 / (blocks * shape.bytes_per_block))
 
 
-def _remarks(
-    setting: Setting, shape: engine.Layout, cost: breakdown.RequestCost, numbers: engine.Capacity, pool_bytes: int
-) -> tuple[str, ...]:
-    sentence = breakdown.cost_sentence(cost)
+def _remarks(report: Report) -> tuple[str, ...]:
+    setting, numbers = report.setting, report.engine
+    shape = engine.layout(setting)
+    sentence = breakdown.cost_sentence(breakdown.request_cost(setting, shape))
     if not numbers.num_blocks:
         return (sentence,)
     twice = 2 * setting.plan.context
-    longer = engine.capacity(shape, twice, pool_bytes, engine.in_flight_tokens(setting, twice))
-    older = engine.older_token_line(shape, numbers.num_blocks)
+    in_flight = engine.in_flight_tokens(setting, twice)
+    longer = engine.capacity(shape, twice, report.memory.pool_bytes, in_flight).kv_cache_tokens
     too_many = breakdown.state_remark(setting, shape, numbers.num_blocks)
     return (
         sentence,
         *([too_many] if too_many else []),
-        *breakdown.remarks(setting, shape, numbers.kv_cache_tokens, longer.kv_cache_tokens, older),
+        *breakdown.remarks(setting, shape, numbers.kv_cache_tokens, longer, numbers.older_token_line),
     )
 
 
@@ -362,11 +403,10 @@ def _batching(setting: Setting, capacity: CapacityReport) -> BatchingReport:
     )
 
 
-def _throughput(
-    setting: Setting, runs: throughput.Engine | None, capacity: CapacityReport, batch: int
-) -> ThroughputReport:
-    batch = min(batch, capacity.running(setting.plan.admission))
-    if runs is None or not batch:
+def _throughput(report: Report) -> ThroughputReport:
+    setting, runs = report.setting, report.replica
+    batch = min(report.batching.batch, report.capacity.running(setting.plan.admission))
+    if not batch:
         return ThroughputReport()
     found, held = throughput.operate(runs, batch), runs.demand.held
     decode = runs.step.parts(0, batch, batch * held)
@@ -388,12 +428,12 @@ def _throughput(
     )
 
 
-def _fleet(setting: Setting, runs: throughput.Engine | None, found: ThroughputReport) -> fleet.Fleet:
+def _fleet(report: Report) -> fleet.Fleet:
     """The fleet of the closed form, for replicas that meet both targets."""
-    batch = found.meeting_batch
-    if runs is None or not batch or (setting.arrival_rate or 0.0) < LEAST_RATE:
+    batch = report.throughput.meeting_batch
+    if not batch or (report.setting.arrival_rate or 0.0) < LEAST_RATE:
         return fleet.NO_FLEET
-    return fleet.fleet(setting, runs, batch)
+    return fleet.fleet(report.setting, report.replica, batch)
 
 
 def _paging(setting: Setting, held: CacheReport, block_size: int) -> PagingReport:

@@ -191,6 +191,10 @@ class ModelSpec(Frozen):
             raise ValueError(f"groups: {problem}")
         return _require_sources(self, [name for name in SOURCED if getattr(self, name)])
 
+    def __hash__(self) -> int:
+        # A few fields tell models apart; hashing all layers would take longer than most of what is remembered by it.
+        return hash((self.id, self.parameters, self.weight_bytes, len(self.groups)))
+
     @property
     def provisional(self) -> bool:
         """Whether its layers or its size were not looked up in a config.json but remembered, derived or estimated."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kvplan.arrays import choose, maximum, minimum, position, rounded
 from kvplan.plan import Plan, version_number
 from kvplan.specs import ModelShape, ModelSpec
 from kvplan.startup_facts import (
@@ -33,6 +34,8 @@ from kvplan.units import ceil_div, whole_bytes
 
 ELEMENT_BYTES = 2
 """Activations are 16 bits wide."""
+GRAPH_SIZES = [1, 2, 4, *range(8, 256, 8), *range(256, LARGEST_GRAPH + 1, 16)]
+"""Sizes of a step that are captured as CUDA graphs."""
 TYPICAL_SHAPE = ModelShape(hidden_size=TYPICAL_HIDDEN_SIZE, vocab_size=TYPICAL_VOCABULARY)
 
 
@@ -66,20 +69,23 @@ def release(engine_version: str | None) -> Release:
 def at_startup(plan: Plan, model: ModelSpec, *, total_bytes: int, sequences: int, tokens: int, layers: int) -> Startup:
     """What the engine of a plan takes at start-up on one device of `total_bytes`, where the plan does not set it.
 
-    `sequences` and `tokens` are the most that one step may hold.
+    `sequences` and `tokens` are the most that one step may hold; they, `total_bytes` and numbers of the plan may be
+    arrays.
     """
     found = release(plan.engine_version)
     if found.profiles_context:
-        sequences = plan.max_num_seqs or V0_SEQUENCES
-        tokens = plan.max_num_batched_tokens or _v0_tokens(plan.context)
-    activation = _activation_bytes(found, model, sequences=min(sequences, tokens), tokens=tokens, tp=plan.tp)
+        sequences = V0_SEQUENCES if plan.max_num_seqs is None else plan.max_num_seqs
+        tokens = plan.max_num_batched_tokens
+        if tokens is None:
+            tokens = _v0_tokens(plan.context)
+    activation = _activation_bytes(found, model, sequences=minimum(sequences, tokens), tokens=tokens, tp=plan.tp)
     non_torch = whole_bytes(found.non_torch_parallel_gib if plan.tp > 1 else found.non_torch_gib)
     graphs = _graph_bytes(layers, sequences, bool(model.num_experts)) if found.subtracts_graphs else 0
 
     activation = _given(plan.activation_gib, activation)
     non_torch = _given(plan.non_torch_gib, non_torch)
     graphs = 0 if plan.enforce_eager else _given(plan.cuda_graph_gib, graphs)
-    band = round(total_bytes * POOL_BAND) if _is_estimated(plan) else 0
+    band = rounded(total_bytes * POOL_BAND) if _is_estimated(plan) else 0
     if plan.workspace_gib is not None:
         return Startup(activation, whole_bytes(plan.workspace_gib), None, None, band)
     return Startup(activation, non_torch + graphs, non_torch, graphs, band)
@@ -113,8 +119,9 @@ def _activation_bytes(found: Release, model: ModelSpec, *, sequences: int, token
     layer = FORWARD_WIDTHS * (shape.hidden_size + ceil_div(shape.intermediate_size, tp)) * tokens * ELEMENT_BYTES
     experts = expert_workspace_bytes(shape, tokens=tokens, tp=tp)
     encoder = whole_bytes(ENCODER_GIB) if model.multimodal else 0
-    peak = max(sampling, layer) + experts if found.keeps_expert_workspace else max(sampling, layer, experts)
-    return round(kept + peak + encoder)
+    widest = maximum(sampling, layer)
+    peak = widest + experts if found.keeps_expert_workspace else maximum(widest, experts)
+    return rounded(kept + peak + encoder)
 
 
 def expert_workspace_bytes(shape: ModelShape, *, tokens: int, tp: int) -> int:
@@ -145,13 +152,11 @@ def captured_sizes(sequences: int) -> int:
     >>> captured_sizes(1024), captured_sizes(8)
     (51, 5)
     """
-    most = min(2 * sequences, LARGEST_GRAPH)
-    sizes = [1, 2, 4, *range(8, 256, 8), *range(256, LARGEST_GRAPH + 1, 16)]
-    return sum(size <= most for size in sizes)
+    return position(GRAPH_SIZES, 2 * sequences)
 
 
 def _v0_tokens(context: int) -> int:
-    return context if context <= V0_LONGEST_UNCHUNKED else V0_CHUNKED_TOKENS
+    return choose(context <= V0_LONGEST_UNCHUNKED, context, V0_CHUNKED_TOKENS)
 
 
 def _given(gib: float | None, otherwise: int) -> int:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from kvplan.arrays import rounded
+
 KIB = 2**10
 MIB = 2**20
 GIB = 2**30
@@ -73,12 +75,12 @@ def round_end(steps: int) -> int:
 
 
 def whole_bytes(gib: float) -> int:
-    """Bytes of a size written in GiB, rounded to the nearest byte.
+    """Bytes of a size written in GiB, rounded to the nearest byte; a number or an array.
 
     >>> whole_bytes(1.5)
     1610612736
     """
-    return round(gib * GIB)
+    return rounded(gib * GIB)
 
 
 def gib(size_bytes: float, decimals: int = 1) -> str:

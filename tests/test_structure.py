@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "kvplan"
 ORDER = (
     "version",
+    "arrays",
     "units",
     "engine_facts",
     "hf_facts",
