@@ -7,11 +7,11 @@
 """
 
 from kvplan.catalog import load_preset, presets
-from kvplan.engine_log import EngineLog, parse_engine_log
 from kvplan.hf_config import model_from_hf_config
 from kvplan.links import decode_link, encode_link
 from kvplan.plan import Plan
 from kvplan.report import Report, evaluate
+from kvplan.sweep import Sweep, sweep
 from kvplan.version import VERSION
 
 __version__ = VERSION
@@ -19,6 +19,7 @@ __all__ = [
     "EngineLog",
     "Plan",
     "Report",
+    "Sweep",
     "decode_link",
     "encode_link",
     "evaluate",
@@ -26,4 +27,14 @@ __all__ = [
     "model_from_hf_config",
     "parse_engine_log",
     "presets",
+    "sweep",
 ]
+
+
+def __getattr__(name: str):
+    """What reads logs is loaded when it is asked for, so that everything else starts sooner."""
+    if name in ("EngineLog", "parse_engine_log"):
+        from kvplan import engine_log
+
+        return getattr(engine_log, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

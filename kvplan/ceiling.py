@@ -30,7 +30,7 @@ from kvplan.plan import MAX_PARALLEL
 LIMITS = ("does_not_fit", "memory", "tenant_quota", "max_num_seqs")
 """What can bind, in the order in which ties are named."""
 POWERS_OF_TWO = tuple(2**power for power in range(MAX_PARALLEL.bit_length()))
-_NAMES = np.array(LIMITS)
+_NAMES = np.array(LIMITS, dtype=object)
 
 
 @dataclass(frozen=True)

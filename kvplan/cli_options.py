@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvplan import catalog
-from kvplan.hf_config import model_from_hf_config
 from kvplan.links import decode_link
 from kvplan.plan import Plan, from_text
 from kvplan.report import Report, evaluate
@@ -101,6 +100,8 @@ def trace_of(options: argparse.Namespace) -> Trace | None:
 
 
 def packed_model(path: Path) -> str:
+    from kvplan.hf_config import model_from_hf_config
+
     try:
         return spec_text(model_from_hf_config(path))
     except OSError as error:

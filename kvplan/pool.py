@@ -23,6 +23,10 @@ REQUESTS_PER_RUNNING = 15
 FEWEST, MOST_AT_ONCE = 500, 12_000
 """Requests of a run that a page waits for: enough for a steady state, and done in some 0.1 s."""
 TIMES = ("ttft_s", "tpot_s", "e2e_s")
+PERCENTILES = ("p50", "p95", "p99")
+KEPT = tuple(part.name for part in fields(Simulation) if part.type in ("str", "int", "float"))
+"""What of a run is one word or one number."""
+PATHS = (*KEPT, *(f"{time}.{percentile}" for time in TIMES for percentile in PERCENTILES))
 PER_REQUEST = (*TIMES, "places", "admitted_steps", "first_steps", "completed_steps", "preempted_places")
 
 
@@ -88,6 +92,7 @@ def runs(
         found = simulate(
             requests,
             report.plan,
+            model=report.setting.structure.handed,
             policy=policy,
             preemption=preemption,
             arrivals=arrivals,
@@ -147,11 +152,10 @@ def results(runs: Runs) -> list[dict]:
 
 def to_dict(plan: Plan, found: Runs) -> dict:
     """What `simulate --json` prints: of each run its counts, shares and times; null for what is undefined."""
-    kept = [part.name for part in fields(Simulation) if part.type in ("str", "int", "float")]
 
     def run(one: Run) -> dict:
-        counts = {name: getattr(one.outcome, name) for name in kept}
-        times = {name: dict(zip(("p50", "p95", "p99"), getattr(one, name), strict=True)) for name in TIMES}
+        counts = {name: getattr(one.outcome, name) for name in KEPT}
+        times = {name: dict(zip(PERCENTILES, getattr(one, name), strict=True)) for name in TIMES}
         return counts | times | {"notes": list(one.outcome.notes)}
 
     parts = {"reserve": run(found.reserve), "on_demand": run(found.on_demand)}
