@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kvplan import catalog, verdict
+from kvplan import catalog, cli_check, cli_sweep, verdict
 from kvplan.breakdown import KIND_NAMES
 from kvplan.cli_options import (
     BAD_INPUT,
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from kvplan.pool import Runs
 
 MOST_REQUESTS = 10**8
+INTERRUPTED = 130
+"""What shells expect of a command that was interrupted."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -52,6 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BadInput as problem:
         print(f"kvplan: {problem}", file=sys.stderr)
         return BAD_INPUT
+    except KeyboardInterrupt:
+        return INTERRUPTED
     except BrokenPipeError:
         # The reader (head, less) has seen enough; nothing is wrong, and nothing is left to flush at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -97,6 +101,9 @@ def _parser() -> argparse.ArgumentParser:
     _add_answer(commands, "levers", _levers, "one change at a time, and what each does to the ceiling and the cost")
     _add_answer(commands, "fleet", _fleet, "replicas, GPUs and money for the plan's rate and targets, simulated")
 
+    cli_check.add(commands)
+    cli_sweep.add(commands)
+
     log = commands.add_parser("log", help="an engine's start-up log: what it states, beside the prediction")
     log.add_argument("file", metavar="FILE", help="the log; - for standard input")
     log.add_argument("--hf-config", metavar="FILE", help="the model's config.json, where it is no preset")
@@ -105,6 +112,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     log.add_argument("--json", action="store_true", help="print JSON with stable keys")
     log.set_defaults(run=_log)
+
+    schema = commands.add_parser("schema", help="the JSON Schema of what a command prints with --json")
+    schema.add_argument(
+        "command", metavar="COMMAND", help="report, check, sweep, simulate, levers, fleet, log, presets"
+    )
+    schema.set_defaults(run=_schema)
 
     accuracy = commands.add_parser("accuracy", help="predicted beside published, for every public figure (Markdown)")
     accuracy.add_argument("--rates", action="store_true", help="of step times and throughput instead of start-ups")
@@ -176,8 +189,8 @@ def _presets(options: argparse.Namespace) -> None:
         if not found["model"]:
             raise BadInput(f"presets: no model matches {shorten(options.find)!r}")
     if options.json:
-        rows = {kind: [spec.model_dump(mode="json") for spec in specs] for kind, specs in found.items()}
-        print(as_json(rows))
+        rows = {kind: [spec.model_dump(mode="json") for spec in found.get(kind, [])] for kind in catalog.SPECS}
+        print(as_json({"schema": catalog.SCHEMA, "version": VERSION} | rows))
     else:
         print("\n".join(line for kind, specs in found.items() for line in [f"{kind}s", *map(_preset_line, specs)]))
     broken = [line for kind in catalog.SPECS for line in catalog.library(kind).broken]
@@ -273,6 +286,14 @@ def _fleet(options: argparse.Namespace) -> None:
     except ValueError as error:
         raise BadInput(str(error)) from None
     print(as_json(to_dict(plan, found)) if options.json else text(report, frontier(plan), found))
+
+
+def _schema(options: argparse.Namespace) -> None:
+    from kvplan.schemas import COMMANDS, schema_of
+
+    if options.command not in COMMANDS:
+        raise BadInput(f"schema: must be one of {', '.join(COMMANDS)}, got {shorten(repr(options.command))}")
+    print(as_json(schema_of(options.command)))
 
 
 def _accuracy(options: argparse.Namespace) -> None:

@@ -26,6 +26,7 @@ from kvplan.simulate import Simulation, percentiles, simulate
 from kvplan.specs import ModelSpec
 from kvplan.throughput import demand
 from kvplan.traffic import LEAST_RATE
+from kvplan.version import VERSION
 
 SCHEMA = "kvplan.fleet/1"
 SEEDS, FRESH_SEEDS = 3, 5
@@ -171,6 +172,16 @@ def search(plan: Plan, model: ModelSpec | None = None, progress: Progress | None
     )
 
 
+def at_peak(plan: Plan, replicas: int, model: ModelSpec | None = None) -> Trial:
+    """So many replicas at the plan's peak, with the seeds of the search. Raises ValueError as `search` does.
+
+    >>> plan = Plan(workload="auto", output_mean=20, output_dist="fixed", step_s=0.05, max_num_seqs=4, arrival_rate=6)
+    >>> at_peak(plan, replicas=2).missed, at_peak(plan, replicas=1).missed
+    ((), ('ttft_s', 'rate'))
+    """
+    return _trial(_full(_Bench(plan, model, _served(plan, model), None)), replicas, range(SEEDS))
+
+
 def smallest(
     passes: Callable[[int], bool], guess: int, may_pass: Callable[[int], bool], failing: int = 0
 ) -> int | None:
@@ -208,6 +219,7 @@ def to_dict(plan: Plan, found: Found) -> dict:
     points = frontier(plan)
     return {
         "schema": SCHEMA,
+        "version": VERSION,
         "plan": plan.model_dump(mode="json"),
         "targets": {"ttft_s": setting.ttft_s, "tpot_s": setting.tpot_s, "percentile": PERCENTILE},
         "rate": {"mean": setting.arrival_rate, "peak_to_mean": setting.peak_to_mean, "peak": found.peak_rate},

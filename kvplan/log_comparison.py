@@ -6,13 +6,13 @@ sentence, and what would settle the others is asked for.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 from kvplan import catalog
 from kvplan.accuracy import ROUNDING_GIB
+from kvplan.checkpoints import preset_of, stated_width
 from kvplan.engine_facts import scheduler_defaults
 from kvplan.engine_log import EngineLog
 from kvplan.log_text import MAX_MIB
@@ -20,6 +20,7 @@ from kvplan.plan import DEFAULTS, FROM_GPU, FROM_MODEL, MAX_BYTES, Plan, from_te
 from kvplan.report import Report, evaluate
 from kvplan.specs import GpuSpec, ModelSpec, shorten
 from kvplan.units import GIB, count, figure, whole_bytes
+from kvplan.version import VERSION
 
 SCHEMA = "kvplan.log/1"
 PRESET_FIELDS = {"model", "gpu", "workload"}
@@ -35,16 +36,6 @@ SMALLEST_RANK = 0.85
 HELD_BY_OTHERS_GIB = 3.0
 """Memory missing at start beyond what driver, context and collectives keep."""
 UNIFIED = ("gb10", "m2-ultra", "m3-ultra", "m4-max")
-QUANTISED = {
-    r"fp8(?:[-_]dynamic|[-_]kv)?|w8a8[-_]fp8": "fp8",
-    r"(?:quantized\.)?w8a8|int8|8bit|bnb[-_]8bit": "int8",
-    r"(?:quantized\.)?w4a16|awq(?:[-_](?:int4|4bit|marlin))?|gptq(?:[-_](?:int4|4bit|marlin))?|int4|4bit|bnb[-_]4bit|"
-    r"auto[-_]?round(?:[-_](?:gptq|int4|4bit))*|nvfp4|mxfp4": "int4",
-}
-"""How names of checkpoints and of quantisations say how wide the weights are."""
-HUB_CACHE = re.compile(r"models--([^/]{1,200})/snapshots/")
-GGUF_ENDING = re.compile(r"(?:[-.](?:i?q\d\w{0,10}|b?f16|f32))?\.gguf$|[-_ ]gguf$", re.IGNORECASE)
-"""What stands around a model's name in paths."""
 
 
 class Row(NamedTuple):
@@ -104,7 +95,8 @@ def compare(
     for name in sorted(PRESET_FIELDS & changes.keys()):
         if (name, changes[name]) != ("workload", "auto"):
             catalog.load_preset(changes[name], name)
-    known = base is not None or model is not None or _preset(log.model) is not None or {"model", "spec"} & set(changes)
+    named = preset_of(log.model) is not None or {"model", "spec"} & set(changes)
+    known = base is not None or model is not None or named
     report = evaluate(plan, model) if known and log.engine else None
     served = report is not None and report.setting is not None
     refused = report.engine.refused if served else None
@@ -131,6 +123,7 @@ def to_dict(found: Comparison) -> dict:
     """What `log --json` prints: stable keys, null for what the log does not state."""
     return {
         "schema": SCHEMA,
+        "version": VERSION,
         "log": asdict(found.log),
         "plan": found.plan.model_dump(mode="json"),
         "calibrated": found.calibrated.model_dump(mode="json"),
@@ -170,10 +163,10 @@ def figure_text(value: float | int | None) -> str:
 def stated_plan(log: EngineLog, base: Plan = DEFAULTS) -> tuple[Plan, list[str]]:
     """What the log says of the start, as a plan, and a note for what a plan cannot hold. The rest is the base's, but
     for what hangs on another model, GPU or engine, and for what is to be predicted."""
-    preset, gpu = _preset(log.model), _device(log)
+    preset, gpu = preset_of(log.model), _device(log)
     stated = {
         "model": preset.id if preset else None,
-        "weight_dtype": _stated_width(log, preset),
+        "weight_dtype": stated_width(log.model, log.quantization, preset),
         "gpu": gpu.id if gpu else None,
         "gpu_memory_gib": log.total_gib,
         "tp": log.tp,
@@ -223,50 +216,6 @@ def calibrated_plan(log: EngineLog, plan: Plan) -> tuple[Plan, list[str]]:
         "kv_cache_memory_bytes": None if log.pool_gib is None else whole_bytes(max(0.0, log.pool_gib)),
     }
     return _with({name: value for name, value in measured.items() if value is not None and value >= 0}, plan)
-
-
-def _preset(name: str | None) -> ModelSpec | None:
-    """The model preset of a name as engines print it, also of a folder or of a quantised checkpoint; None where there
-    is none."""
-    plain = _repository(name or "")
-    while plain:
-        try:
-            return catalog.load_preset(plain, "model")
-        except ValueError:
-            plain, _ = _without_width(plain)
-    return None
-
-
-def _repository(name: str) -> str:
-    """A model's name without what engines put around it: the Hub's cache, a GGUF ending with its width.
-
-    >>> _repository("/hub/models--Qwen--Qwen3-8B/snapshots/1a2b"), _repository("/models/Qwen3-8B-Q4_K_M.gguf")
-    ('Qwen/Qwen3-8B', '/models/Qwen3-8B')
-    """
-    if cached := HUB_CACHE.search(name):
-        return cached[1].replace("--", "/", 1)
-    return GGUF_ENDING.sub("", name.rstrip("/")).replace(" ", "-")
-
-
-def _without_width(name: str) -> tuple[str, str | None]:
-    """A name without the ending that says how wide its weights are, and the width; an empty name where none does.
-
-    >>> _without_width("RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic")
-    ('RedHatAI/Llama-3.3-70B-Instruct', 'fp8')
-    """
-    for ending, width in QUANTISED.items():
-        if match := re.search(rf"[-_. ](?:{ending})$", name, re.IGNORECASE):
-            return name[: match.start()], width
-    return "", None
-
-
-def _stated_width(log: EngineLog, preset: ModelSpec | None) -> str | None:
-    """The width of the weights where a start is a quantised one of a model that was released in 16 bits."""
-    wide = preset and preset.parameters and preset.weight_bytes and preset.weight_bytes >= 1.9 * preset.parameters
-    if not wide:
-        return None
-    said = [_without_width((log.model or "").rstrip("/"))[1], _without_width(f"-{log.quantization}")[1]]
-    return next((width for width in said if width is not None), None)
 
 
 def _device(log: EngineLog) -> GpuSpec | None:
@@ -537,7 +486,7 @@ def _missing(log: EngineLog, plan: Plan, served: bool, base: Plan | None, change
         yield f"the beginning: of a text over {MAX_MIB} MiB only the end is read"
     if (log.dp or 1) > 1:
         yield f"dp: {log.dp} engines side by side, of which a plan has one; figures are those of the smallest"
-    if _preset(log.model) is None and not {"model", "spec"} & set(changes):
+    if preset_of(log.model) is None and not {"model", "spec"} & set(changes):
         name = f" named {shorten(log.model)!r}" if log.model else ""
         taken = f"{plan.model} is taken" if served else "set model, or spec from its config.json"
         yield f"model: no preset{name}; {taken}"
