@@ -43,6 +43,8 @@ from kvplan.units import GIB, ceil_div, whole_bytes
 
 Kind = Literal["model", "gpu", "workload", "plan"]
 SPECS = {"model": ModelSpec, "gpu": GpuSpec, "workload": WorkloadSpec, "plan": ReadyPlan}
+SCHEMA = "kvplan.presets/1"
+"""Of what `presets --json` prints."""
 ENDINGS = ("-instruct", "-it", "-chat", "-base", "-hf")
 
 SIZE = re.compile(r"(<=|>=|<|>)([0-9]{1,6}(?:\.[0-9]{1,3})?)b")

@@ -14,6 +14,7 @@ from kvplan.lever_ideas import Idea, Quality, ideas
 from kvplan.plan import Plan
 from kvplan.report import Report, evaluate
 from kvplan.units import LEAST_USD, gib, gib_or_less
+from kvplan.version import VERSION
 
 SCHEMA = "kvplan.levers/1"
 
@@ -113,7 +114,8 @@ def to_dict(plan: Plan, found: Levers) -> dict:
         | {"changes": {name: getattr(lever.plan, name) for name in lever.changed}}
         for lever in found.levers
     ]
-    return {"schema": SCHEMA, "plan": plan.model_dump(mode="json"), "before": asdict(found.before), "levers": listed}
+    head = {"schema": SCHEMA, "version": VERSION, "plan": plan.model_dump(mode="json")}
+    return head | {"before": asdict(found.before), "levers": listed}
 
 
 def _tried(plan: Plan, before: Effect, idea: Idea) -> Lever:

@@ -16,6 +16,7 @@ from kvplan.scheduler import Progress
 from kvplan.simulate import POLICIES, Simulation, percentiles, simulate
 from kvplan.traffic import LEAST_RATE
 from kvplan.units import count, mean, percent_exact
+from kvplan.version import VERSION
 
 SCHEMA = "kvplan.simulation/1"
 SEED = 37
@@ -159,7 +160,8 @@ def to_dict(plan: Plan, found: Runs) -> dict:
         return counts | times | {"notes": list(one.outcome.notes)}
 
     parts = {"reserve": run(found.reserve), "on_demand": run(found.on_demand)}
-    return {"schema": SCHEMA, "plan": plan.model_dump(mode="json"), "requests": found.number} | parts
+    head = {"schema": SCHEMA, "version": VERSION, "plan": plan.model_dump(mode="json")}
+    return head | {"requests": found.number} | parts
 
 
 def _seconds(values: tuple[float | None, ...]) -> str:

@@ -16,6 +16,7 @@ from kvplan.plan import Plan
 from kvplan.roofline_facts import TYPICAL_STEP_S
 from kvplan.specs import ModelSpec, Source
 from kvplan.traffic import LEAST_RATE
+from kvplan.version import VERSION
 
 SCHEMA = "kvplan.report/1"
 LARGEST_AUTOMATIC_BATCH = 512
@@ -255,7 +256,7 @@ class Report:
         """What `report --json` prints: stable keys, exact integers as integers, null for what is undefined."""
         parts = {name: _plain(getattr(self, name)) for name in PARTS}
         resolved = None if self.setting is None else concrete(self.setting) | {"step_s": self.step_s}
-        return {"schema": SCHEMA} | parts | {"resolved": resolved}
+        return {"schema": SCHEMA, "version": VERSION} | parts | {"resolved": resolved}
 
 
 def evaluate(plan: Plan, model: ModelSpec | None = None) -> Report:

@@ -36,6 +36,7 @@ from kvplan.report import (
     evaluate,
 )
 from kvplan.specs import ModelSpec, shorten
+from kvplan.version import VERSION
 
 if TYPE_CHECKING:
     from kvplan.scheduler import Progress
@@ -77,14 +78,18 @@ class Sweep:
     def shape(self) -> tuple[int, ...]:
         return tuple(len(values) for values in self.axes.values())
 
-    def rows(self) -> Iterator[dict]:
-        """One dict a plan, the last axis first to move: the axes by their fields, then the columns by their paths."""
-        names = [*self.axes, *self.columns]
+    def records(self) -> Iterator[tuple]:
+        """One tuple a plan, the last axis first to move: its values of the axes, then of the columns."""
         points = product(*self.axes.values())
         for start in range(0, math.prod(self.shape), BLOCK_POINTS):
             parts = [column.flat[start : start + BLOCK_POINTS].tolist() for column in self.columns.values()]
-            for values in zip(*parts, strict=True) if parts else ():
-                yield dict(zip(names, (*next(points), *values), strict=True))
+            for values in zip(*parts, strict=True):
+                yield (*next(points), *values)
+
+    def rows(self) -> Iterator[dict]:
+        """The records as dicts: the axes by their fields, the columns by their paths."""
+        names = [*self.axes, *self.columns]
+        return (dict(zip(names, record, strict=True)) for record in self.records())
 
     def plan_at(self, index: Sequence[int]) -> Plan:
         """The plan of one cell."""
@@ -178,11 +183,15 @@ def blocks(plan: Plan, axes: Mapping[str, list], names: Sequence[str]) -> list[B
     return [_block(plan, list(axes), parts) for parts in product(*pieces)]
 
 
+def is_counted_at_once(names: Iterable[str]) -> bool:
+    """Whether all of these columns are counted block by block, none plan by plan."""
+    return {name.partition(".")[0] for name in names} <= COUNTED.keys()
+
+
 def _points_a_block(names: Sequence[str]) -> int:
-    parts = {name.partition(".")[0] for name in names}
-    if SIMULATION in parts:
+    if any(name.startswith(f"{SIMULATION}.") for name in names):
         return 1
-    return BLOCK_POINTS if parts <= COUNTED.keys() else REPORTS_A_BLOCK
+    return BLOCK_POINTS if is_counted_at_once(names) else REPORTS_A_BLOCK
 
 
 def _runs(values: list) -> list[slice]:
@@ -217,9 +226,9 @@ def _run(todo: list[tuple[int, Block]], names: list[str], model: ModelSpec | Non
     tasks = _tasks(todo, _points_a_block(names))
     if executor is None:
         for task in tasks:
-            yield from block_values(task, names, model)
+            yield from block_values(task, names, model, VERSION)
         return
-    futures = [executor.submit(block_values, task, names, model) for task in tasks]
+    futures = [executor.submit(block_values, task, names, model, VERSION) for task in tasks]
     try:
         for future in as_completed(futures):
             yield from future.result()
@@ -241,8 +250,12 @@ def _tasks(todo: list[tuple[int, Block]], most: int) -> Iterator[list[tuple[int,
         yield task
 
 
-def block_values(task: list[tuple[int, Block]], names: list[str], model: ModelSpec | None) -> list[tuple[int, Values]]:
-    """The columns of some blocks, by their numbers."""
+def block_values(
+    task: list[tuple[int, Block]], names: list[str], model: ModelSpec | None, version: str
+) -> list[tuple[int, Values]]:
+    """The columns of some blocks, by their numbers. Raises ValueError where another version of kvplan asks."""
+    if version != VERSION:
+        raise ValueError(f"version: {version} asks, and a worker has {VERSION}; both must be the same")
     return [(number, _values(block, names, model)) for number, block in task]
 
 

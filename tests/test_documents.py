@@ -1,11 +1,15 @@
 """The documents say what the code computes: every figure and every link of docs/ and the README."""
 
 import re
+import shlex
+import textwrap
 from pathlib import Path
 
 import pytest
+from test_cli import printed
 
 from kvplan import accuracy_document, decode_link, evaluate, rate_document
+from kvplan.expectations import EXPECTATIONS
 
 ROOT = Path(__file__).parents[1]
 WHY = (ROOT / "docs" / "why-the-engine-says-something-else.md").read_text(encoding="utf-8")
@@ -52,3 +56,34 @@ def test_plans_of_the_readme_open_without_a_complaint():
     queries = re.findall(r"http://localhost:8501/\?([^'\s]+)", (ROOT / "README.md").read_text(encoding="utf-8"))
     assert queries
     assert all(decode_link(query)[1] == [] for query in queries)
+
+
+# Without a browser
+
+HEADLESS = (ROOT / "docs" / "headless.md").read_text(encoding="utf-8")
+SHELL = re.compile(r"^    \$ python -m kvplan (?P<command>.+)\n(?P<printed>(?:    .*\n)+)", re.M)
+SHOWN = [match.groupdict() for match in SHELL.finditer(HEADLESS)]
+
+
+@pytest.mark.parametrize("shown", SHOWN, ids=[shown["command"] for shown in SHOWN])
+def test_a_shown_command_prints_what_is_shown(shown, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    assert printed(*shlex.split(shown["command"])) == textwrap.dedent(shown["printed"])
+
+
+def test_commands_are_shown():
+    assert {shown["command"].split()[0] for shown in SHOWN} == {"check", "sweep"}
+
+
+def test_every_expectation_is_explained_as_the_code_has_it():
+    rows = [f"| `{name}` | {each.unit or '–'} | {each.what} |" for name, each in EXPECTATIONS.items()]
+    assert "\n".join(rows) in HEADLESS
+
+
+def test_links_between_documents_lead_somewhere():
+    documents = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    targets = [
+        (path, link) for path in documents for link in re.findall(r"\]\((?!http)([^)#]+)\)", path.read_text("utf-8"))
+    ]
+    assert targets
+    assert [(path.name, link) for path, link in targets if not (path.parent / link).exists()] == []

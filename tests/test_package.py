@@ -91,3 +91,65 @@ def test_an_installed_kvplan_has_its_command(installed, tmp_path):
         printed = run(*command, "report", "--json", "--set", "tp=2", cwd=tmp_path, PYTHONPATH=str(installed))
         assert json.loads(printed) == expected
     assert list(tmp_path.iterdir()) == []
+
+
+# A machine of its own
+
+
+@pytest.fixture(scope="module")
+def bare(wheel, tmp_path_factory):
+    """Where the command stands after `pip install` of the wheel into an environment with nothing else."""
+    folder = tmp_path_factory.mktemp("bare")
+    run(sys.executable, "-m", "venv", str(folder), cwd=folder)
+    run(str(folder / "bin/python"), *PIP[1:], "install", str(wheel), cwd=folder)
+    return folder / "bin"
+
+
+def in_empty_folder(bare, folder, *command):
+    """One command of the bare machine, of which nothing of this one is left over."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    done = subprocess.run([str(bare / command[0]), *command[1:]], cwd=folder, env=clean, capture_output=True, text=True)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_pip_installs_the_core_and_no_dashboard(bare, tmp_path):
+    code, listed, _ = in_empty_folder(bare, tmp_path, "python", "-m", "pip", "list", "--format=freeze")
+    names = {line.partition("==")[0].lower() for line in listed.splitlines()}
+    assert code == 0
+    assert {"kvplan", "numpy", "pydantic"} <= names
+    assert not names & {"streamlit", "plotly", "pandas", "pyarrow", "distributed", "pytest"}
+
+
+def test_the_command_runs_in_an_empty_folder(bare, tmp_path):
+    assert in_empty_folder(bare, tmp_path, "kvplan", "--version") == (0, f"kvplan {VERSION}\n", "")
+    code, printed, _ = in_empty_folder(bare, tmp_path, "kvplan", "report", "--json", "--set", "tp=2")
+    assert (code, json.loads(printed)) == (0, json.loads(json.dumps(evaluate(Plan(tp=2)).to_dict())))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_gate_and_a_sweep_run_in_an_empty_folder(bare, tmp_path):
+    (tmp_path / "plan.toml").write_text("context = 32768\n[expect]\nmin_batch_ceiling = 13\n")
+    assert in_empty_folder(bare, tmp_path, "kvplan", "check", "plan.toml")[0] == 0
+    code, table, _ = in_empty_folder(
+        bare, tmp_path, "kvplan", "sweep", "--axis", "tp=1,2", "--columns", "capacity.batch_ceiling"
+    )
+    ceilings = [evaluate(Plan(tp=tp)).capacity.batch_ceiling for tp in (1, 2)]
+    assert (code, table) == (0, f"tp,capacity.batch_ceiling\n1,{ceilings[0]}\n2,{ceilings[1]}\n")
+
+
+@pytest.mark.parametrize(
+    ("options", "extra"), [(["-o", "found.parquet"], "dashboard"), (["--dask", "tcp://127.0.0.1:1"], "dask")]
+)
+def test_what_an_extra_brings_is_asked_for_by_name(bare, tmp_path, options, extra):
+    code, _, message = in_empty_folder(bare, tmp_path, "kvplan", "sweep", "--axis", "tp=1", *options)
+    assert code == 2
+    assert message.endswith(f"comes with pip install 'kvplan[{extra}]'\n")
+
+
+def test_the_extra_for_the_dashboard_is_what_requirements_install(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        metadata = Parser().parsestr(archive.read(f"kvplan-{VERSION}.dist-info/METADATA").decode())
+    extra = {line.partition(";")[0] for line in metadata.get_all("Requires-Dist") if "dashboard" in line}
+    core = {line for line in metadata.get_all("Requires-Dist") if "extra ==" not in line}
+    listed = {line for line in (ROOT / "requirements.txt").read_text().splitlines() if not line.startswith("#")}
+    assert extra | core == listed
