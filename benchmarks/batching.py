@@ -2,12 +2,15 @@
 
     python benchmarks/batching.py [--requests N]
 
-Prints requests a second (the best of several runs, as noise only adds) and the ratio of the two.
+The loop runs one request in 200, and both must take the same steps.
 """
 
-import argparse
+from __future__ import annotations
 
-from timing import best
+import argparse
+from collections.abc import Iterator
+
+from timing import Row, best, table
 
 from kvplan import Plan
 from kvplan.batching import drain
@@ -46,23 +49,22 @@ def static_by_steps(lengths: list[int], slots: int) -> int:
 LOOPS = {"static": static_by_steps, "continuous": continuous_by_steps}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--requests", type=int, default=1_000_000)
-    requests = parser.parse_args().requests
+def rows(requests: int = 1_000_000) -> Iterator[Row]:
+    """Requests a second. Raises RuntimeError where the two do not agree."""
     lengths = resolve(Plan()).lengths.sample(requests, seed=0)
     few = lengths[: max(1, requests // 200)]
-    print(f"{requests:,} requests of the Azure conversation trace; the loop runs {few.size:,} of them")
-    print(f"{'policy':<12}{'slots':>6}{'drain':>18}{'loop':>18}{'ratio':>9}")
     for policy, loop in LOOPS.items():
         for slots in SLOTS:
             seconds, _ = best(lambda slots=slots, policy=policy: drain(lengths, slots, policy).steps)
             slow, steps = best(lambda slots=slots, loop=loop: loop(few.tolist(), slots))
             if steps != drain(few, slots, policy).steps:
-                raise SystemExit(f"{policy} on {slots} slots: the loop takes {steps:,} steps, the drain another number")
-            fast, plain = requests / seconds, few.size / slow
-            print(f"{policy:<12}{slots:>6}{fast:>14,.0f} r/s{plain:>14,.0f} r/s{fast / plain:>8,.0f}×")
+                raise RuntimeError(
+                    f"{policy} on {slots} slots: the loop takes {steps:,} steps, the drain another number"
+                )
+            yield Row(f"drain: {policy}, {slots} slots", requests / seconds, "a loop", few.size / slow, "requests/s")
 
 
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--requests", type=int, default=1_000_000)
+    print(table(rows(parser.parse_args().requests)))

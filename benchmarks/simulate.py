@@ -6,16 +6,19 @@ Azure conversation lengths, 256 slots, a backlog. Both get the same requests (th
 end with the same steps and preemptions. Rates are of whole calls, the best of several, as noise only adds.
 """
 
+from __future__ import annotations
+
 import argparse
 import cProfile
 import pstats
 import resource
 import sys
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import numpy as np
-from timing import RUNS, best
+from timing import Row, best, table
 
 from kvplan import Plan
 from kvplan.catalog import resolve
@@ -48,36 +51,43 @@ CASES = {
 }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--requests", type=int, default=1_000_000)
-    parser.add_argument("--profile", action="store_true", help="where the time of the second case goes")
-    options = parser.parse_args()
-    prompts, outputs = draw(resolve(Plan()).lengths, options.requests, seed=0)
-    requests = np.column_stack([np.zeros(options.requests), prompts, outputs])
-    few = [(0.0, int(prompt), int(output)) for _, prompt, output in requests[: max(1, options.requests // 500)]]
-    print(f"{options.requests:,} requests of the Azure conversation trace; the plain one serves {len(few):,} of them")
-    print(f"{'case':<32}{'preempted':>10}{'simulate':>16}{'plain':>14}{'ratio':>9}")
+def rows(number: int = 1_000_000) -> Iterator[Row]:
+    """Requests a second of whole calls. Raises RuntimeError where the two do not agree."""
+    requests = drawn(number)
+    few = [(0.0, int(prompt), int(output)) for _, prompt, output in requests[: max(1, number // 500)]]
     for name, (blocks, policy, seconds_of) in CASES.items():
         plan = Plan(max_num_seqs=SLOTS, kv_cache_memory_bytes=blocks * BLOCK_BYTES)
-        runs = RUNS if options.requests <= 2_000_000 else 1
-        seconds, found = best(partial(simulate, requests, plan, policy=policy, step_time=seconds_of), runs)
+        runs = 3 if number <= 2_000_000 else 1
+        seconds, _ = best(partial(simulate, requests, plan, policy=policy, step_time=seconds_of), runs)
         slow, plain = best(partial(plain_simulate, few, plan, policy, seconds_of), 1)
         same = simulate(few, plan, policy=policy, step_time=seconds_of)
-        preempted = sum(kind == "preempted" for _, kind, _ in plain.events)
-        if (plain.steps, preempted) != (same.steps, same.preemptions):
-            raise SystemExit(f"{name}: plain {plain.steps:,} steps, {preempted:,} preempted; simulate differs")
-        rate, slow_rate = options.requests / seconds, len(few) / slow
-        share = found.preempted_requests / found.completed
-        print(f"{name:<32}{share:>9.1%}{rate:>12,.0f} r/s{slow_rate:>10,.0f} r/s{rate / slow_rate:>8,.0f}×")
-    print(f"most memory of this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB")
-    if options.profile:
-        blocks, policy, seconds_of = CASES["constant step, few preempted"]
-        plan = Plan(max_num_seqs=SLOTS, kv_cache_memory_bytes=blocks * BLOCK_BYTES)
-        with cProfile.Profile() as profile:
-            simulate(requests, plan, policy=policy, step_time=seconds_of)
-        pstats.Stats(profile).sort_stats("tottime").print_stats(8)
+        if (plain.steps, sum(kind == "preempted" for _, kind, _ in plain.events)) != (same.steps, same.preemptions):
+            raise RuntimeError(f"{name}: the plain simulator takes {plain.steps:,} steps, simulate another number")
+        yield Row(f"simulate: {name}", number / seconds, "step by step", len(few) / slow, "requests/s")
+
+
+def drawn(number: int) -> np.ndarray:
+    """So many requests of the trace, all at once."""
+    prompts, outputs = draw(resolve(Plan()).lengths, number, seed=0)
+    return np.column_stack([np.zeros(number), prompts, outputs])
+
+
+def profile(number: int) -> None:
+    """Where the time of the second case goes."""
+    blocks, policy, seconds_of = CASES["constant step, few preempted"]
+    plan = Plan(max_num_seqs=SLOTS, kv_cache_memory_bytes=blocks * BLOCK_BYTES)
+    requests = drawn(number)
+    with cProfile.Profile() as found:
+        simulate(requests, plan, policy=policy, step_time=seconds_of)
+    pstats.Stats(found).sort_stats("tottime").print_stats(8)
 
 
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--requests", type=int, default=1_000_000)
+    parser.add_argument("--profile", action="store_true", help=profile.__doc__)
+    options = parser.parse_args()
+    print(table(rows(options.requests)))
+    print(f"most memory of this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB")
+    if options.profile:
+        profile(options.requests)

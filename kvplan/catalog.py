@@ -300,7 +300,7 @@ def resolve(plan: Plan, model: ModelSpec | None = None) -> Setting:
 @lru_cache(maxsize=256)
 def _structure(words: tuple, handed: ModelSpec | None) -> Structure:
     """The structure of all plans with the same `WORDS`, built once."""
-    plan = Plan.model_construct(**dict(zip(WORDS, words, strict=True)))
+    plan = DEFAULTS.model_copy(update=dict(zip(WORDS, words, strict=True)))
     base, notes = _base_model(plan, handed)
     gpu = load_preset(plan.gpu, "gpu")
     workload, workload_notes = _workload(plan)

@@ -263,17 +263,17 @@ def _clipped_sums(lengths: Lengths) -> ClippedSums:
     by_end, by_start = np.argsort(ends, kind="stable"), np.argsort(starts, kind="stable")
     # On a grid that sums stay on, so that the share of those begun and not whole is exact, and 0 where there are none.
     exact = np.rint(shares * 2**52) / 2**52
-    squares = shares * prompts * (prompts + 1)
+    tokens, squares = exact * prompts, exact * prompts * (prompts + 1)
     return ClippedSums(
         ends=ends[by_end],
         whole_held=_up_to((shares * (prompts * outputs + outputs * (outputs + 1) / 2))[by_end]),
         whole_tokens=_up_to((shares * outputs)[by_end]),
         whole_share=_up_to(exact[by_end]),
-        whole_prompts=_up_to((shares * prompts)[by_end]),
+        whole_prompts=_up_to(tokens[by_end]),
         whole_squares=_up_to(squares[by_end]),
         starts=starts[by_start],
         begun_share=_up_to(exact[by_start]),
-        begun_prompts=_up_to((shares * prompts)[by_start]),
+        begun_prompts=_up_to(tokens[by_start]),
         begun_squares=_up_to(squares[by_start]),
         one_tokens=_from((shares * ones)[by_start]),
         one_held=_from((shares * ones * (ones + 1) / 2)[by_start]),

@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+import os
+import pty
 import signal
 import subprocess
 import sys
@@ -89,6 +91,21 @@ def test_an_interrupted_sweep_says_nothing_and_keeps_its_blocks(tmp_path):
         assert process.stderr.read() == ""
     assert process.returncode == 130
     assert partial.exists()
+
+
+def test_a_terminal_sees_how_far_it_is():
+    ours, theirs = pty.openpty()
+    run = subprocess.run(
+        [sys.executable, "-m", "kvplan", *SLOW[:4], "context=2048:4096:lin3", *SLOW[5:]],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    shown = os.read(ours, 1000).decode()
+    os.close(ours)
+    assert run.returncode == 0
+    assert shown == "\r  33%\r  67%\r 100%\r\n"
 
 
 def test_another_sweep_does_not_touch_the_blocks_of_the_first(tmp_path):

@@ -481,12 +481,34 @@ def test_clipping_takes_many_contexts_at_once():
     assert prompts.tolist() == [[100, 10], [100, 10], [11, 10]]
     assert outputs.tolist() == [[50, 5], [20, 5], [1, 2]]
     alone = [float(resident_mean(law, context)) for context in (1000, 120, 12)]
-    assert resident_mean(law, np.array([1000, 120, 12])) == pytest.approx(alone, rel=1e-15)
+    assert resident_mean(law, np.array([1000, 120, 12])).tolist() == alone
 
 
 def test_what_is_held_over_time_is_weighted_by_how_long_it_is_held():
     """Worked example: (prompt, output) of (10, 1) and (0, 3) hold 11 tokens once and 1, 2, 3 tokens once each."""
     assert float(resident_mean(from_samples([1, 3], [10, 0]), 1000)) == pytest.approx((11 + 1 + 2 + 3) / 4)
+
+
+CELLS = st.lists(
+    st.tuples(st.integers(1, 10**6), st.floats(0.01, 2**24), st.floats(0, 2**24) | st.just(0.0)),
+    min_size=1,
+    max_size=40,
+)
+
+
+@given(CELLS, st.lists(st.integers(1, 2**24), min_size=1, max_size=9))
+def test_sums_looked_up_are_the_sums_over_every_cell(cells, contexts):
+    """The definition: E[p'o' + o'(o' + 1)/2] / E[o'] over the clipped cells."""
+    law = from_table(sorted(cells, key=lambda cell: cell[1]))
+    edges = [max(1, round(edge) + step) for edge in (*law.prompts, *(law.prompts + law.outputs)) for step in (0, 1)]
+    contexts = np.array([*contexts, *edges])
+    prompts, outputs = clipped(law, contexts)
+    held = (prompts * outputs + outputs * (outputs + 1) / 2) @ law.shares / (outputs @ law.shares)
+    assert resident_mean(law, contexts) == pytest.approx(held, rel=1e-9)
+    assert resident_mean(law, contexts).tolist() == [resident_mean(law, context) for context in contexts.tolist()]
+    beyond = (law.prompts + law.outputs > contexts[:, np.newaxis]) @ law.shares
+    assert clipped_share(law, contexts) == pytest.approx(beyond, abs=1e-12)
+    assert clipped_share(law, contexts).tolist() == [clipped_share(law, context) for context in contexts.tolist()]
 
 
 @given(requests, st.integers(1, 12_000))
