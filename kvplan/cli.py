@@ -190,7 +190,7 @@ def _presets(options: argparse.Namespace) -> None:
             raise BadInput(f"presets: no model matches {shorten(options.find)!r}")
     if options.json:
         rows = {kind: [spec.model_dump(mode="json") for spec in found.get(kind, [])] for kind in catalog.SPECS}
-        print(as_json({"schema": catalog.SCHEMA, "version": VERSION} | rows))
+        print(as_json(rows))
     else:
         print("\n".join(line for kind, specs in found.items() for line in [f"{kind}s", *map(_preset_line, specs)]))
     broken = [line for kind in catalog.SPECS for line in catalog.library(kind).broken]

@@ -29,7 +29,8 @@ Scalar = int | float | bool | str | None
 def schema_of(command: str) -> dict:
     """The schema of what a command prints with --json. Raises KeyError for a command that has none."""
     name, keys = COMMANDS[command]
-    whole = _object(command.capitalize(), {"schema": Literal[name], "version": str} | keys())
+    head = {} if command == "presets" else {"schema": Literal[name], "version": str}
+    whole = _object(command.capitalize(), head | keys())
     found = TypeAdapter(whole).json_schema(mode="serialization")
     return {"$schema": DIALECT, "$id": name} | _complete(found)
 

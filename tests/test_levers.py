@@ -617,7 +617,7 @@ def test_money_has_three_figures_and_no_exponent():
 def test_the_json_has_stable_keys_and_nothing_undefined(plan):
     found = found_of(plan)
     known = json.loads(json.dumps(to_dict(plan, found), allow_nan=False))
-    assert list(known) == ["schema", "plan", "before", "levers"]
+    assert list(known) == ["schema", "version", "plan", "before", "levers"]
     assert known["schema"] == "kvplan.levers/1"
     assert Plan(**known["plan"]) == plan
     keys = {"id", "name", "about", "quality", "source", "after", "why_not", "changes"}

@@ -508,7 +508,7 @@ def test_json_has_a_schema_and_every_part(log_file):
     found = json.loads(printed(log_file, "--json", "--set", "gpu=h100-sxm"))
     assert found == json.loads(json.dumps(to_dict(found_in(PLAIN))))
     assert (found["schema"], SCHEMA) == ("kvplan.log/1", "kvplan.log/1")
-    assert found.keys() == {"schema", "log", "plan", "calibrated", "rows", "reasons", "missing"}
+    assert found.keys() == {"schema", "version", "log", "plan", "calibrated", "rows", "reasons", "missing"}
     assert found["log"]["available_kv_gib"] == 51.36
     assert found["plan"]["gpu"] == "h100-sxm"
 

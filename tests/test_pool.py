@@ -617,7 +617,7 @@ RUN_KEYS = {
 
 def test_json_has_stable_keys_and_nothing_that_is_no_number():
     found = json.loads(as_json(SEEDED, runs_of(SEEDED)))
-    assert set(found) == {"schema", "plan", "requests", "reserve", "on_demand"}
+    assert set(found) == {"schema", "version", "plan", "requests", "reserve", "on_demand"}
     assert (found["schema"], found["requests"]) == ("kvplan.simulation/1", 200)
     assert Plan(**found["plan"]) == SEEDED
     for policy in ("reserve", "on_demand"):

@@ -98,6 +98,7 @@ KEYS = {
 }
 ORDER = [
     "schema",
+    "version",
     "plan",
     "cache",
     "memory",
