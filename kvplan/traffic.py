@@ -10,11 +10,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kvplan.specs import shown
-from kvplan.traces import Trace
+
+if TYPE_CHECKING:
+    from kvplan.traces import Trace
 
 POISSON, GAMMA = "poisson", "gamma"
 LEAST_RATE = 1e-9
