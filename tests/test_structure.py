@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "kvplan"
 ORDER = (
     "version",
+    "text_tables",
     "arrays",
     "units",
     "engine_facts",
@@ -80,6 +81,7 @@ ORDER = (
     "log_comparison",
     "links",
     "verdict",
+    "report_words",
     "expectations",
     "check",
     "plan_files",
@@ -90,6 +92,8 @@ ORDER = (
     "fleet_words",
     "fleet_tables",
     "curves",
+    "answers",
+    "answer_words",
     "palette",
     "labels",
     "drawing",
@@ -101,6 +105,7 @@ ORDER = (
     "fleet_figures",
     "schemas",
     "cli_options",
+    "cli_curves",
     "cli_check",
     "cli_sweep",
     "cli",
