@@ -103,9 +103,12 @@ ORDER = (
     "throughput_figures",
     "levers_figures",
     "fleet_figures",
+    "charts",
+    "figure_html",
     "schemas",
     "cli_options",
     "cli_curves",
+    "cli_figure",
     "cli_check",
     "cli_sweep",
     "cli",
@@ -225,6 +228,7 @@ def test_only_the_dashboard_imports_streamlit_and_pandas_and_only_it_and_figures
             "kvplan/throughput_figures.py": {"plotly"},
             "kvplan/levers_figures.py": {"plotly"},
             "kvplan/fleet_figures.py": {"plotly"},
+            "kvplan/figure_html.py": {"plotly"},
         }.get(source_id(path), set())
     assert imported_packages(path.read_text()) & drawing <= allowed
 
