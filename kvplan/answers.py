@@ -259,7 +259,7 @@ def ceiling(report: Report, contexts: Sequence[int] | None = None) -> CeilingAns
     said, own, others = verdict.ceiling(report), None, []
     if report.is_served:
         own = ceiling_curve(report.setting, curves.table_contexts(report) if contexts is None else np.array(contexts))
-        others = curves.comparisons(report, own)
+        others = curves.comparisons(report, own, report.setting.structure.handed)
     return CeilingAnswer(
         plan=report.plan,
         sentence=verdict.plain(said.sentence),

@@ -34,7 +34,7 @@ def _ceiling(report: Report, palette: Palette):
     from kvplan.figures import ceiling_figure
 
     curve = curves.plan_ceilings(_served(report))
-    others = curves.comparisons(report, curve)
+    others = curves.comparisons(report, curve, report.setting.structure.handed)
     names = curves.preselected(others)
     shown = [other for other in others if other.name in names]
     return ceiling_figure(report, curve, shown, curves.ceiling_top(curve, others), palette)

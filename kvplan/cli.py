@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kvplan import catalog, cli_check, cli_curves, cli_figure, cli_sweep
+from kvplan import catalog, cli_check, cli_curves, cli_figure, cli_review, cli_sweep
 from kvplan.cli_options import (
     BAD_INPUT,
     BadInput,
@@ -101,6 +101,7 @@ def _parser() -> argparse.ArgumentParser:
 
     cli_curves.add(commands)
     cli_figure.add(commands)
+    cli_review.add(commands)
     cli_check.add(commands)
     cli_sweep.add(commands)
 

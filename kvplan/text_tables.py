@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-NUMBER = re.compile(r"[-+$]?[0-9][0-9,]*(\.[0-9]+)?(%| [A-Za-z]+)?|–")
+NUMBER = re.compile(r"[-+$]?[0-9][0-9,]*(\.[0-9]+)?(%|×| [A-Za-z]+)?|–|none")
 
 
 def lines(rows: Sequence[Mapping[str, str]]) -> list[str]:
@@ -20,8 +20,13 @@ def lines(rows: Sequence[Mapping[str, str]]) -> list[str]:
     return ["  " + "  ".join(cells).rstrip() for cells in zip(*placed, strict=True)]
 
 
+def is_numbers(cells: Iterable[str]) -> bool:
+    """Whether all cells of a column are numbers, with a unit or not, or nothing."""
+    return all(map(NUMBER.fullmatch, cells))
+
+
 def _placed(column: list[str]) -> list[str]:
     """The cells of a column, padded to its width."""
     width = max(map(len, column))
-    numbers = all(NUMBER.fullmatch(cell) for cell in column[1:])
-    return [cell.rjust(width) if numbers else cell.ljust(width) for cell in column]
+    to_the_right = is_numbers(column[1:])
+    return [cell.rjust(width) if to_the_right else cell.ljust(width) for cell in column]
