@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from kvplan import Plan, decode_link, encode_link, evaluate, model_from_hf_config
+from kvplan.dashboard.share import review_file
 from kvplan.links import short_query
 
 ROOT = Path(__file__).parents[1]
@@ -189,6 +190,17 @@ def test_the_copied_link_is_the_full_link_of_the_plan(open_page, server):
         plan = Plan(tp=2, context=65536)
         assert copied == encode_link(plan, server + "/")
         assert decode_link(copied) == (plan, [])
+
+
+@pytest.mark.parametrize(("form", "ending"), [("Markdown", "md"), ("HTML", "html")])
+def test_the_review_of_the_plan_is_a_file(open_page, server, form, ending):
+    with open_page("/?tp=2&context=65536") as page:
+        page.locator(".st-key-copy_link button").click()
+        with page.expect_download() as download:
+            page.get_by_role("button", name=f"Review, {form}").click()
+        text = Path(download.value.path()).read_text(encoding="utf-8")
+        assert download.value.suggested_filename == f"kvplan-review.{ending}"
+        assert text == review_file(Plan(tp=2, context=65536), server + "/", ending)
 
 
 def test_switching_pages_keeps_the_plan(open_page):
