@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from kvplan.palette import Palette
 from kvplan.report import Report
+
+if TYPE_CHECKING:
+    from kvplan.palette import Palette
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import difflib
 
-from kvplan import palette
 from kvplan.charts import CHARTS
 from kvplan.cli_options import (
     BadInput,
@@ -24,7 +23,7 @@ from kvplan.specs import shorten
 from kvplan.units import capitalised
 
 ENDINGS = {".html": "html", ".json": "json"}
-THEMES = {"light": palette.LIGHT, "dark": palette.DARK}
+THEMES = ("light", "dark")
 
 
 def add(commands) -> None:
@@ -37,7 +36,7 @@ def add(commands) -> None:
     )
     command.add_argument("name", metavar="NAME", nargs="?", help="a chart, see below")
     command.add_argument("--list", action="store_true", help="print the charts")
-    command.add_argument("--theme", choices=tuple(THEMES), default="light", help="its colours, light without it")
+    command.add_argument("--theme", choices=THEMES, default="light", help="its colours, light without it")
     add_plan_options(command)
     add_output(command, ENDINGS, "plotly's JSON on standard output")
     command.set_defaults(run=_figure)
@@ -55,7 +54,7 @@ def _figure(options: argparse.Namespace) -> None:
     path, form = output_of(options.output, ENDINGS, "json")
     require("plotly", "figure", "a chart", "dashboard")
     report = evaluated(plan_of(options, trace_of(options)))
-    text = _text(report, name, form, THEMES[options.theme])
+    text = _text(report, name, form, options.theme)
     write_output(path, text)
 
 
@@ -70,14 +69,16 @@ def _name(name: str | None) -> str:
     raise BadInput(f"figure: no chart named {shorten(repr(name))}; {near}there are {', '.join(CHARTS)}")
 
 
-def _text(report: Report, name: str, form: str, theme: palette.Palette) -> str:
+def _text(report: Report, name: str, form: str, theme: str) -> str:
     from kvplan import figure_html, verdict
     from kvplan.charts import draw
     from kvplan.engine_facts import ENGINE_VERSION
+    from kvplan.palette import DARK, LIGHT
     from kvplan.version import VERSION
 
+    palette = DARK if theme == "dark" else LIGHT
     try:
-        figure = draw(name, report, theme)
+        figure = draw(name, report, palette)
     except ValueError as error:
         raise BadInput(f"{name}: {error}") from None
     if form == "json":
@@ -87,4 +88,4 @@ def _text(report: Report, name: str, form: str, theme: palette.Palette) -> str:
         verdict.plain(verdict.ceiling(report).sentence),
         f"kvplan {VERSION}, rules of {ENGINE_VERSION}. {encode_link(report.plan)}",
     )
-    return figure_html.alone(figure, name, words, theme)
+    return figure_html.alone(figure, name, words, palette)
