@@ -59,6 +59,8 @@ ORDER = (
     "pool",
     "axes",
     "sweep",
+    "sweep_axes",
+    "sweep_grid",
     "sweep_files",
     "frontier",
     "fleet_search",
@@ -80,6 +82,7 @@ ORDER = (
     "log_comparison",
     "links",
     "verdict",
+    "report_words",
     "expectations",
     "check",
     "plan_files",
@@ -89,8 +92,10 @@ ORDER = (
     "levers_words",
     "fleet_words",
     "fleet_tables",
+    "sweep_words",
     "curves",
     "palette",
+    "shades",
     "labels",
     "drawing",
     "figures",
@@ -99,6 +104,7 @@ ORDER = (
     "throughput_figures",
     "levers_figures",
     "fleet_figures",
+    "sweep_figures",
     "schemas",
     "cli_options",
     "cli_check",
@@ -220,6 +226,7 @@ def test_only_the_dashboard_imports_streamlit_and_pandas_and_only_it_and_figures
             "kvplan/throughput_figures.py": {"plotly"},
             "kvplan/levers_figures.py": {"plotly"},
             "kvplan/fleet_figures.py": {"plotly"},
+            "kvplan/sweep_figures.py": {"plotly"},
         }.get(source_id(path), set())
     assert imported_packages(path.read_text()) & drawing <= allowed
 
