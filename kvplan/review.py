@@ -1,4 +1,5 @@
-"""A capacity review: a report as a short document of sections, tables and lines, all of them words without markup.
+"""A capacity review: a report as one page of charts, tables and lines, and the details behind it, all of it words
+without markup.
 
 `review_markdown` and `review_html` write it; every figure is what a page's own functions give.
 """
@@ -28,11 +29,15 @@ from kvplan.metrics import Metric
 from kvplan.plan import DEFAULTS
 from kvplan.report import Report
 from kvplan.specs import Source, shorten
-from kvplan.units import count
+from kvplan.units import count, gib_or_less
 from kvplan.version import VERSION
 
 ALWAYS = ("model", "gpu", "tp", "pp", "dp", "context", "kv_dtype", "admission", "workload")
 """Fields that a reader looks for, whether they are set or not."""
+SHOWN = ("Static", "Gain", "Share of booked", "Contiguous waste")
+"""Figures of batching and paging that stand on the page itself."""
+DETAILS = "Details"
+"""The title of what stands behind the page."""
 LONGEST_VALUE = 60
 """Characters of a field; a packed model has a thousand."""
 ASSUMPTIONS = (
@@ -56,24 +61,26 @@ class Table:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the review: a title, what its figures are, tables, lines, and the name of the chart beside them."""
+    """A part of the review: a title, what its figures are, tables and lines."""
 
     title: str
     clause: str = ""
     tables: tuple[Table, ...] = ()
     lines: tuple[str, ...] = ()
-    chart: str | None = None
 
 
 @dataclass(frozen=True)
 class Review:
-    """The whole document: the question, the answer with the limit that binds, and by what and when it was made."""
+    """The whole document. One page has the question, the answer with the limit that binds, `charts` by their names,
+    the sections of `front`, and by what and when it was made; `details` stand on the pages behind it."""
 
     title: str
     question: str
     answer: str
     reason: str
-    sections: tuple[Section, ...]
+    charts: tuple[str, ...]
+    front: tuple[Section, ...]
+    details: tuple[Section, ...]
     made: str
     link: str
 
@@ -88,13 +95,32 @@ def review(report: Report, made: date, base: str = "") -> Review:
         question=f"How many {sequences} does {model} run at once on {devices}, and which limit binds?",
         answer=f"{sentence}; {said.badge}" if report.engine.fits else sentence,
         reason=verdict.plain(said.reason),
-        sections=tuple(_sections(report)),
+        charts=tuple(_charts(report)),
+        front=tuple(_front(report)),
+        details=tuple(_details(report)),
         made=f"kvplan {VERSION}, rules of {ENGINE_VERSION}, {made.isoformat()}",
         link=encode_link(report.plan, base),
     )
 
 
-def _sections(report: Report) -> Iterable[Section]:
+def _charts(report: Report) -> Iterable[str]:
+    """What the page shows: ceiling and batch, the waste where a cache grows, and the rates where they are known."""
+    if report.is_served:
+        yield from ("ceiling", "batching")
+        if report.cache.bytes_per_token:
+            yield "waste"
+    if report.throughput.batch:
+        yield "throughput"
+
+
+def _front(report: Report) -> Iterable[Section]:
+    if report.is_served:
+        memory = Table("Memory of one device", _ledger(report, ("Part", "GiB", "How it is known")))
+        yield Section("Key figures", tables=(Table("Sequences at once", _limits(report)), memory, _use(report)))
+    yield Section("Assumptions and notes", lines=(*ASSUMPTIONS, *report.notes))
+
+
+def _details(report: Report) -> Iterable[Section]:
     if report.is_served:
         yield _ceilings(report)
         yield _memory(report)
@@ -105,8 +131,17 @@ def _sections(report: Report) -> Iterable[Section]:
         yield _throughput(report)
         yield _fleet(report)
     yield _plan(report)
-    yield Section("Assumptions and notes", lines=(*ASSUMPTIONS, *report.notes))
     yield _sources(report)
+
+
+def _use(report: Report) -> Table:
+    """How well the batch is used, and what follows from it as an estimate."""
+    use, waste = metrics.batching(report), metrics.paging(report)
+    shown = [metric for metric in (*use, *waste) if metric.label in SHOWN]
+    if report.throughput.batch:
+        shown += throughput_words.metrics(report, rates.rates(report))
+        shown += fleet_words.metrics(report, report.fleet, "closed form") if frontier.has_rate(report) else []
+    return Table("Use; rates, latencies and costs are estimates", _figures(shown))
 
 
 def _plan(report: Report) -> Section:
@@ -133,17 +168,22 @@ def _field(name: str, value) -> dict[str, str]:
 
 def _memory(report: Report) -> Section:
     """The pool as a subtraction, exact in bytes."""
+    rows = _ledger(report, ("Part", "GiB", "Bytes", "How it is known"))
+    return Section("Memory of one device", "in the order in which the engine subtracts", (Table("", rows),))
+
+
+def _ledger(report: Report, columns: tuple[str, ...]) -> list[dict[str, str]]:
     found = ledger.pool_ledger(report)
     rows = [
         {
-            "Part of one device": row["Part"],
+            "Part": row["Part"],
             "GiB": f"{row['GiB/device']:,.2f}",
             "Bytes": count(line.size_bytes),
             "How it is known": line.known,
         }
         for row, line in zip(ledger.table(found), found, strict=True)
     ]
-    return Section("Memory", "in the order in which the engine subtracts", (Table("", rows),), chart="memory")
+    return [{name: row[name] for name in columns} for row in rows]
 
 
 def _held_and_booked(report: Report) -> Section:
@@ -154,24 +194,33 @@ def _held_and_booked(report: Report) -> Section:
     return Section("Held and booked", clause, (Table("", rows),), (*reasons, *report.remarks))
 
 
-def _ceilings(report: Report) -> Section:
-    capacity = report.capacity
+def _limits(report: Report) -> list[dict[str, str]]:
+    """Each limit on its own and the ceiling they make, with what a request costs of the memory."""
+    capacity, cache = report.capacity, report.cache
     quota = "none" if capacity.tenant_quota is None else count(capacity.tenant_quota)
-    limits = [
-        {"Limit": "By reservation, memory alone", "Sequences": count(capacity.memory_ceiling)},
-        {"Limit": "On demand, memory alone, a mean", "Sequences": count(capacity.on_demand_ceiling)},
-        {"Limit": "max_num_seqs", "Sequences": count(capacity.max_num_seqs)},
-        {"Limit": "Tenant quota", "Sequences": quota},
-        {"Limit": f"Batch ceiling: {verdict.BINDING[capacity.binding]}", "Sequences": count(capacity.batch_ceiling)},
-        {"Limit": "Smallest tp at which one request starts", "Sequences": str(capacity.min_tp or "none")},
-    ]
-    by_context = (
+    rows = {
+        f"Batch ceiling: {verdict.BINDING[capacity.binding]}": count(capacity.batch_ceiling),
+        "By reservation, memory alone": count(capacity.memory_ceiling),
+        "On demand, memory alone, a mean": count(capacity.on_demand_ceiling),
+        "max_num_seqs": count(capacity.max_num_seqs),
+        "Tenant quota": quota,
+        "Smallest tp at which one request starts": str(capacity.min_tp or "none"),
+        "Request held, a device": gib_or_less(cache.request_bytes_held, 3),
+        "Request booked, a device": gib_or_less(cache.request_bytes_booked, 3),
+        "KV cache size, tokens": count(report.engine.kv_cache_tokens),
+        "Max concurrency": f"{report.engine.max_concurrency:.2f}x",
+    }
+    return [{"Figure": name, "Value": value} for name, value in rows.items()]
+
+
+def _ceilings(report: Report) -> Section:
+    rows = (
         _words(curves.ceiling_table(report, report.setting.structure.handed), {"Booked, GiB/device": 3})
         if report.engine.fits
         else []
     )
-    tables = (Table("", limits), Table("Ceilings by context", by_context))
-    return Section("Ceilings", "sequences at once", tables, chart="ceiling")
+    lines = () if report.engine.fits else (verdict.plain(verdict.ceiling(report).sentence),)
+    return Section("Ceilings by context", "sequences at once", (Table("", rows),), lines)
 
 
 def _batching(report: Report) -> Section:
@@ -181,7 +230,7 @@ def _batching(report: Report) -> Section:
         verdict.backlog(backlog.backlog(report)),
     )
     clause = "share of slot-steps that yield a token"
-    return Section("Utilisation", clause, (Table("", _figures(metrics.batching(report))),), lines, "batching")
+    return Section("Utilisation", clause, (Table("", _figures(metrics.batching(report))),), lines)
 
 
 def _waste(report: Report) -> Section:
@@ -190,7 +239,7 @@ def _waste(report: Report) -> Section:
     reason = (verdict.plain(verdict.paging(report).reason),) if report.engine.fits else ()
     lines = (verdict.half_block(report), *reason)
     clause = "slots booked and not filled when a sequence completes"
-    return Section("Waste", clause, (Table("", _figures(metrics.paging(report))),), lines, "waste")
+    return Section("Waste", clause, (Table("", _figures(metrics.paging(report))),), lines)
 
 
 def _throughput(report: Report) -> Section:

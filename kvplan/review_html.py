@@ -1,4 +1,5 @@
-"""A review as one page of HTML that needs no other file and no network, and prints on A4 and Letter."""
+"""A review as HTML that needs no other file and no network; its page prints on one sheet of A4 or Letter, details after
+it."""
 
 from __future__ import annotations
 
@@ -7,23 +8,30 @@ from html import escape
 from kvplan import charts, figure_html
 from kvplan.palette import LIGHT
 from kvplan.report import Report
-from kvplan.review import Review, Section, Table
+from kvplan.review import DETAILS, Review, Section, Table
 from kvplan.text_tables import is_numbers
+from kvplan.units import capitalised
 
-CHART_HEIGHT = 300
+CHART_HEIGHT = 235
+"""Pixels of a chart before it is made smaller, so that its words keep their room."""
 COLOURS = f":root {{ --page: {LIGHT.page}; --ink: {LIGHT.ink}; --muted: {LIGHT.muted}; --border: {LIGHT.border}; }}"
 STYLE = """
-@page { margin: 14mm; }
+@page { margin: 10mm 12mm; }
 body { margin: 0; background: var(--page); color: var(--ink); font: 13px/1.4 system-ui, Roboto, sans-serif; }
-main { max-width: 680px; margin: 24px auto; padding: 0 12px; }
-h1 { font-size: 21px; line-height: 1.25; margin: 0 0 6px; }
-h2 { font-size: 15px; margin: 20px 0 6px; border-bottom: 1px solid var(--border); padding-bottom: 2px; }
+main { max-width: 720px; margin: 24px auto; padding: 0 12px; }
+h1 { font-size: 21px; line-height: 1.25; margin: 0 0 4px; }
+h2 { font-size: 15px; margin: 18px 0 6px; border-bottom: 1px solid var(--border); padding-bottom: 2px; }
 h2 span { font-weight: 400; font-size: 12px; color: var(--muted); }
-p { margin: 0 0 6px; }
+p { margin: 0 0 4px; }
 p.answer { font-size: 17px; font-weight: 600; }
 p.muted, li, p.made, p.link { color: var(--muted); }
-p.made, p.link { font-size: 11px; overflow-wrap: anywhere; }
-.plan .tables { display: flex; flex-wrap: wrap; gap: 0 24px; align-items: flex-start; }
+p.muted { font-size: 11.5px; }
+p.made, p.link { font-size: 9px; overflow-wrap: anywhere; }
+.charts { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 4px 16px; margin: 6px 0; }
+.chart { min-width: 0; overflow: hidden; }
+.chart > div { zoom: 0.72; }
+.chart h2 { border: 0; margin: 0; font-size: 12px; }
+.tables { display: flex; flex-wrap: wrap; gap: 0 24px; align-items: flex-start; }
 .table { flex: 1 1 280px; overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; margin: 0 0 8px; font-size: 12px; }
 caption { text-align: left; font-weight: 600; padding: 2px 0; }
@@ -33,7 +41,15 @@ td:last-child:not(.number) { width: 100%; white-space: normal; overflow-wrap: an
 th { font-weight: 600; color: var(--muted); }
 .number { text-align: right; font-variant-numeric: tabular-nums; }
 ul { margin: 4px 0 8px; padding-left: 18px; font-size: 12px; }
+.front { columns: 2 280px; column-gap: 24px; }
+.front h2 { margin: 4px 0 2px; break-after: avoid; }
+.front .tables { display: block; }
+.front .table, .front .assumptions { break-inside: avoid; }
+.front th, .front td { padding: 1px 10px 1px 0; }
+.front table, .front ul { font-size: 11px; line-height: 1.3; }
+.details { break-before: page; }
 .sources td { font-size: 10.5px; }
+@media (max-width: 600px) { .charts { grid-template-columns: minmax(0, 1fr); } }
 @media print {
   main { margin: 0 auto; padding: 0; }
   h2, caption { break-after: avoid; }
@@ -52,16 +68,19 @@ def html(found: Review, report: Report) -> str:
             f"<p class='muted'>{escape(found.question)}</p>",
             f"<p class='answer'>{escape(found.answer)}</p>",
             f"<p>{escape(found.reason)}</p>",
-            *(_section(section, report) for section in found.sections),
+            f"<div class='charts'>{''.join(_chart(name, report) for name in found.charts)}</div>",
+            f"<div class='front'>{''.join(_section(section) for section in found.front)}</div>",
             f"<p class='made'>{escape(found.made)}</p>",
             f"<p class='link'>{_link(found.link)}</p>",
+            f"<h1 class='details'>{DETAILS}</h1>",
+            *(_section(section) for section in found.details),
             "</main>",
         ]
     )
     return figure_html.page(found.title, COLOURS + STYLE, body)
 
 
-def _section(section: Section, report: Report) -> str:
+def _section(section: Section) -> str:
     clause = f" <span>{escape(section.clause)}</span>" if section.clause else ""
     tables = "".join(_table(table) for table in section.tables if table.rows)
     lines = "".join(f"<li>{escape(line)}</li>" for line in section.lines)
@@ -69,7 +88,6 @@ def _section(section: Section, report: Report) -> str:
         [
             f"<section class='{escape(section.title.split()[0].lower())}'>",
             f"<h2>{escape(section.title)}{clause}</h2>",
-            _chart(section.chart, report) if section.chart else "",
             f"<div class='tables'>{tables}</div>" if tables else "",
             f"<ul>{lines}</ul>" if lines else "",
             "</section>",
@@ -89,10 +107,11 @@ def _table(table: Table) -> str:
 
 
 def _chart(name: str, report: Report) -> str:
-    """A chart, lower than on its page, so that a sheet of paper holds more."""
+    """A chart under its title, lower than on its page, so that four stand on a sheet of paper."""
     figure = charts.draw(name, report, LIGHT)
-    figure.update_layout(height=min(figure.layout.height, CHART_HEIGHT))
-    return f"<div class='chart'>{figure_html.part(figure, name)}</div>"
+    figure.update_layout(height=CHART_HEIGHT)
+    title = escape(capitalised(charts.CHARTS[name].what))
+    return f"<div class='chart'><h2>{title}</h2>{figure_html.part(figure, name)}</div>"
 
 
 def _link(link: str) -> str:

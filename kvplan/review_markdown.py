@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kvplan.markdown import escape
-from kvplan.review import Review, Section, Table
+from kvplan.review import DETAILS, Review, Section, Table
 from kvplan.text_tables import is_numbers
 
 
@@ -16,10 +16,12 @@ def markdown(found: Review) -> str:
         _safe(found.question),
         f"**{_safe(found.answer)}**",
         _safe(found.reason),
-        *(part for section in found.sections for part in _section(section)),
-        f"---\n\n{_safe(found.made)}",
+        *(part for section in found.front for part in _section(section)),
+        _safe(found.made),
         # Indented, it is shown as it is and can be copied.
         f"    {_one_line(found.link)}",
+        f"---\n\n# {DETAILS}",
+        *(part for section in found.details for part in _section(section)),
     ]
     return "\n\n".join(parts) + "\n"
 
