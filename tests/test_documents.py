@@ -17,12 +17,15 @@ from test_traces import LINK_RESIDENT_BOUND, LINK_UTILISATION_BOUND, LONGEST_WOR
 from test_workloads import CLIPPED_BOUND, CONTEXTS, LARGEST_BATCH, RESIDENT_BOUND, UTILISATION_BOUND
 
 from kvplan import (
+    Plan,
     accuracy,
     accuracy_document,
     cli,
     decode_link,
     evaluate,
     load_preset,
+    model_from_hf_config,
+    parse_engine_log,
     presets,
     rate_accuracy,
     rate_document,
@@ -269,6 +272,22 @@ def test_the_checker_finds_a_figure_that_nothing_computes(text, found):
 def test_every_expectation_is_explained_as_the_code_has_it():
     rows = [f"| `{name}` | {each.unit or '–'} | {each.what} |" for name, each in EXPECTATIONS.items()]
     assert "\n".join(rows) in HEADLESS
+
+
+def test_the_sample_log_has_the_figures_of_the_start_it_names():
+    log = parse_engine_log((ROOT / "docs/samples/vllm.log").read_text())
+    (start,) = (start for start in accuracy.starts() if start.id == "start-027")
+    assert "`start-027`" in (ROOT / "docs/samples/README.md").read_text()
+    posted = start.posted
+    assert (log.weights_gib, log.available_kv_gib) == (posted.weights_gib, posted.pool_gib)
+    assert (log.kv_cache_tokens, log.max_concurrency) == (posted.kv_cache_tokens, posted.max_concurrency)
+    assert (log.tp, log.max_model_len) == (start.plan.tp, start.plan.context)
+
+
+def test_the_sample_config_is_cached_as_its_preset():
+    plan = Plan(context=32768, kv_cache_memory_bytes=2**35)
+    model = model_from_hf_config(ROOT / "docs/samples/config.json")
+    assert evaluate(plan, model=model).engine == evaluate(plan.model_copy(update={"model": "gpt-oss-20b"})).engine
 
 
 # Every link
