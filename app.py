@@ -17,7 +17,7 @@ PAGES = {
         ("paging", "Paging", "grid_view"),
         ("throughput", "Throughput", "speed"),
     ),
-    "Decide": (("levers", "Levers", "tune"), ("fleet", "Fleet", "dns")),
+    "Decide": (("levers", "Levers", "tune"), ("fleet", "Fleet", "dns"), ("sweep", "Sweep", "grid_on")),
     "Check": (("engine_log", "Engine log", "receipt_long"),),
     "Learn": (("help", "Help", "help"),),
 }

@@ -20,11 +20,11 @@ RANGE = re.compile(rf"({NUMBER}):({NUMBER}):(x|log|lin)?({NUMBER})")
 """first:last:step, first:last:xfactor, first:last:logcount or first:last:lincount."""
 
 
-def axis_values(name: str, values: Iterable) -> list:
+def axis_values(name: str, values: Iterable, most: int = MOST_VALUES) -> list:
     """The values of one field as a plan holds them, in their order.
 
-    Raises ValueError for a field that no plan has, for no values or too many, and for a value that the field does not
-    take, with the field, the rule and the value.
+    Raises ValueError for a field that no plan has, for no values or more than `most`, and for a value that the field
+    does not take, with the field, the rule and the value.
 
     >>> axis_values("context", range(1024, 4097, 1024)), axis_values("kv_dtype", ["auto", "bfloat16"])
     ([1024, 2048, 3072, 4096], ['auto', 'bf16'])
@@ -35,9 +35,9 @@ def axis_values(name: str, values: Iterable) -> list:
     if isinstance(values, str) or not isinstance(values, Iterable):
         raise ValueError(f"{name}: an axis is a list of values, got {shown(values)}")
     if hasattr(values, "__len__"):
-        _require_few(name, len(values))
+        _require_few(name, len(values), most)
     values = values.tolist() if isinstance(values, np.ndarray) and values.ndim == 1 else list(values)
-    _require_few(name, len(values))
+    _require_few(name, len(values), most)
     kinds = set(map(type, values))
     # All rules of whole numbers are bounds, so that the least and the largest stand for those between.
     if kinds == {int}:
@@ -49,9 +49,9 @@ def axis_values(name: str, values: Iterable) -> list:
     return [found[type(value), value] for value in values]
 
 
-def _require_few(name: str, number: int) -> None:
-    if not 1 <= number <= MOST_VALUES:
-        raise ValueError(f"{name}: an axis has 1 to {MOST_VALUES:,} values, got {number:,}")
+def _require_few(name: str, number: int, most: int) -> None:
+    if not 1 <= number <= most:
+        raise ValueError(f"{name}: an axis has 1 to {most:,} values, got {number:,}")
 
 
 def _require_hashable(name: str, values: list) -> None:
@@ -68,7 +68,7 @@ def _checked(name: str, value):
         raise ValueError("; ".join(f"{field}: {rule}" for field, rule in problems(error).items())) from None
 
 
-def axis_from_text(name: str, text: str) -> list:
+def axis_from_text(name: str, text: str, most: int = MOST_VALUES) -> list:
     """The values a text stands for: a list with commas, or a range from a first to a last value by a step, by a factor
     (x2), or as so many values evenly spaced (lin25) or evenly in the logarithm (log25). `auto` is what the model, the
     GPU or the engine has. Whole numbers are rounded, and none stands twice.
@@ -81,11 +81,13 @@ def axis_from_text(name: str, text: str) -> list:
     values = []
     for part in text.split(","):
         word = part.strip()
-        values += [None if word == "auto" and name in OPTIONAL else word] if ":" not in word else _range(name, word)
-    return list(dict.fromkeys(axis_values(name, values)))
+        values += (
+            [None if word == "auto" and name in OPTIONAL else word] if ":" not in word else _range(name, word, most)
+        )
+    return list(dict.fromkeys(axis_values(name, values, most)))
 
 
-def _range(name: str, text: str) -> list:
+def _range(name: str, text: str, most: int) -> list:
     match = RANGE.fullmatch(text)
     if not match:
         raise ValueError(
@@ -95,35 +97,35 @@ def _range(name: str, text: str) -> list:
     first, last, size = (float(number) for number in (match[1], match[2], match[4]))
     if last < first:
         raise ValueError(f"{name}: a range goes up, got {shorten(text)}")
-    values = _SPACED[match[3]](name, first, last, size)
+    values = _SPACED[match[3]](name, first, last, size, most)
     return [float(f"{value:.12g}") if name in REAL else round(value) for value in values]
 
 
-def _by_step(name: str, first: float, last: float, step: float) -> list[float]:
+def _by_step(name: str, first: float, last: float, step: float, most: int) -> list[float]:
     if step <= 0:
         raise ValueError(f"{name}: the step of a range is above 0, got {step:g}")
     number = math.floor((last - first) / step * (1 + 1e-12)) + 1
-    _require_few(name, number)
+    _require_few(name, number, most)
     return [first + index * step for index in range(number)]
 
 
-def _by_factor(name: str, first: float, last: float, factor: float) -> list[float]:
+def _by_factor(name: str, first: float, last: float, factor: float, most: int) -> list[float]:
     if factor <= 1 or first <= 0:
         raise ValueError(f"{name}: a range by a factor starts above 0 and its factor is above 1, got {factor:g}")
     number = math.floor(math.log(last / first) / math.log(factor) * (1 + 1e-12)) + 1
-    _require_few(name, number)
+    _require_few(name, number, most)
     return [first * factor**index for index in range(number)]
 
 
-def _evenly(name: str, first: float, last: float, number: float) -> list[float]:
-    _require_few(name, _whole(name, number))
+def _evenly(name: str, first: float, last: float, number: float, most: int) -> list[float]:
+    _require_few(name, _whole(name, number), most)
     return np.linspace(first, last, int(number)).tolist()
 
 
-def _evenly_in_logarithm(name: str, first: float, last: float, number: float) -> list[float]:
+def _evenly_in_logarithm(name: str, first: float, last: float, number: float, most: int) -> list[float]:
     if first <= 0:
         raise ValueError(f"{name}: a range in the logarithm starts above 0, got {first:g}")
-    _require_few(name, _whole(name, number))
+    _require_few(name, _whole(name, number), most)
     return np.geomspace(first, last, int(number)).tolist()
 
 

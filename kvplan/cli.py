@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kvplan import catalog, cli_check, cli_sweep
+from kvplan import catalog, cli_check, cli_curves, cli_figure, cli_review, cli_sweep
 from kvplan.cli_options import (
     BAD_INPUT,
     BadInput,
@@ -99,6 +99,9 @@ def _parser() -> argparse.ArgumentParser:
     _add_answer(commands, "levers", _levers, "one change at a time, and what each does to the ceiling and the cost")
     _add_answer(commands, "fleet", _fleet, "replicas, GPUs and money for the plan's rate and targets, simulated")
 
+    cli_curves.add(commands)
+    cli_figure.add(commands)
+    cli_review.add(commands)
     cli_check.add(commands)
     cli_sweep.add(commands)
 
@@ -112,9 +115,7 @@ def _parser() -> argparse.ArgumentParser:
     log.set_defaults(run=_log)
 
     schema = commands.add_parser("schema", help="the JSON Schema of what a command prints with --json")
-    schema.add_argument(
-        "command", metavar="COMMAND", help="report, check, sweep, simulate, levers, fleet, log, presets"
-    )
+    schema.add_argument("command", metavar="COMMAND", help="a command that takes --json, such as report")
     schema.set_defaults(run=_schema)
 
     accuracy = commands.add_parser("accuracy", help="predicted beside published, for every public figure (Markdown)")

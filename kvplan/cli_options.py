@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -133,6 +134,41 @@ def whole_number(option: str, text: str, most: int) -> int:
     if not (text.isdecimal() and text.isascii() and 1 <= len(text) <= 12 and 1 <= int(text) <= most):
         raise BadInput(f"{option}: must be a whole number from 1 to {most:,}, got {shorten(repr(text))}")
     return int(text)
+
+
+def require(package: str, option: str, what: str, extra: str) -> None:
+    """Says at once, not after the work, that a package is missing."""
+    from importlib.util import find_spec
+
+    if find_spec(package) is None:
+        raise BadInput(f"{option}: {what} needs {package}, which comes with pip install 'kvplan[{extra}]'")
+
+
+def add_output(command: argparse.ArgumentParser, endings: Mapping[str, str], without: str) -> None:
+    command.add_argument(
+        "-o", "--output", metavar="FILE", help=f"a file ending in {', '.join(endings)}; without it {without}"
+    )
+
+
+def output_of(name: str | None, endings: Mapping[str, str], usual: str) -> tuple[Path | None, str]:
+    """Where the output goes, None for standard output, and in which format: the usual one, or that of its ending."""
+    if name is None:
+        return None, usual
+    path = Path(name)
+    if path.suffix not in endings:
+        raise BadInput(f"-o: must end in {', '.join(endings)}, got {shorten(repr(name))}")
+    return path, endings[path.suffix]
+
+
+def write_output(path: Path | None, text: str) -> None:
+    """A text to a file, or to standard output."""
+    if path is None:
+        sys.stdout.write(text)
+        return
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"-o: {shorten(str(path))} cannot be written, {error.strerror}") from None
 
 
 def progress_bar() -> Progress | None:

@@ -14,11 +14,14 @@ from typing import TYPE_CHECKING
 from kvplan import catalog
 from kvplan.cli_options import (
     BadInput,
+    add_output,
     add_plan_options,
     assignment,
     evaluated,
+    output_of,
     plan_of,
     progress_bar,
+    require,
     trace_of,
     whole_number,
 )
@@ -55,7 +58,7 @@ def add(commands) -> None:
         default=[],
         help="paths or parts of a report or a simulation, with commas; without it cache, memory, engine and capacity",
     )
-    command.add_argument("-o", "--output", metavar="FILE", help="a file ending in .csv, .json or .parquet")
+    add_output(command, ENDINGS, "CSV on standard output")
     command.add_argument("--json", action="store_true", help="print JSON with stable keys instead of CSV")
     where = command.add_mutually_exclusive_group()
     where.add_argument("--processes", metavar="N", help="share the work among so many processes")
@@ -88,24 +91,12 @@ def _sweep(options: argparse.Namespace) -> None:
 
 def _output(options: argparse.Namespace) -> tuple[Path | None, str]:
     """Where the table goes, and in which format."""
-    if options.output is None:
-        return None, "json" if options.json else "csv"
-    path = Path(options.output)
-    form = ENDINGS.get(path.suffix)
-    if form is None or options.json:
-        rule = "--json is for standard output" if options.json else f"must end in {', '.join(ENDINGS)}"
-        raise BadInput(f"-o: {rule}, got {shorten(repr(options.output))}")
+    path, form = output_of(options.output, ENDINGS, "json" if options.json else "csv")
+    if path is not None and options.json:
+        raise BadInput(f"-o: --json is for standard output, got {shorten(repr(options.output))}")
     if form == "parquet":
-        _require("pyarrow", "-o", "a .parquet file", "dashboard")
+        require("pyarrow", "-o", "a .parquet file", "dashboard")
     return path, form
-
-
-def _require(package: str, option: str, what: str, extra: str) -> None:
-    """Says at once, not after the work, that a package is missing."""
-    from importlib.util import find_spec
-
-    if find_spec(package) is None:
-        raise BadInput(f"{option}: {what} needs {package}, which comes with pip install 'kvplan[{extra}]'")
 
 
 def _axes(texts: list[str]) -> dict[str, list]:
@@ -180,7 +171,7 @@ def _executor(options: argparse.Namespace) -> Iterator[Executor | None]:
 @contextmanager
 def _dask(address: str) -> Iterator[Executor]:
     """The executor of a cluster that is there; scheduling, retries and data are its own."""
-    _require("distributed", "--dask", "a cluster", "dask")
+    require("distributed", "--dask", "a cluster", "dask")
     from distributed import Client
 
     try:

@@ -50,10 +50,10 @@ TABLE_CONTEXTS = tuple(2**power for power in range(10, 25))
 
 @dataclass(frozen=True)
 class Comparison:
-    """The plan with one field changed: the change's name, the field, and the curve."""
+    """The plan with one thing changed: the change's name, the fields it sets, and the curve."""
 
     name: str
-    changed: str
+    changes: dict[str, str | int | None]
     curve: CeilingCurve
 
 
@@ -108,7 +108,7 @@ def comparisons(report: Report, own: CeilingCurve, model: ModelSpec | None = Non
     found = [
         Comparison(
             name=name,
-            changed=next(iter(change)),
+            changes=change,
             curve=ceiling_curve(resolve(report.plan.model_copy(update=change), model), own.contexts),
         )
         for name, change in changes.items()
@@ -137,11 +137,22 @@ def ceiling_top(curve: CeilingCurve, others: list[Comparison]) -> int:
     return next((top for top in CEILING_TOPS if top > highest), 2 ** ceil(log2(highest + 1)))
 
 
-def ceiling_table(report: Report, model: ModelSpec | None = None) -> list[dict]:
-    """Ceilings at powers of two up to the model's maximum and at the plan's context, one row each, as planned and
-    with another cache dtype (fp8, or bf16 for a plan that has fp8)."""
+def table_contexts(report: Report) -> np.ndarray:
+    """Powers of two up to the model's maximum, and the plan's context."""
     _, last = context_range(report)
-    contexts = np.array(sorted({step for step in TABLE_CONTEXTS if step <= last} | {report.plan.context}))
+    return np.array(sorted({step for step in TABLE_CONTEXTS if step <= last} | {report.plan.context}))
+
+
+def table_batches(report: Report) -> np.ndarray:
+    """Powers of two up to 512, or further where the plan's batch is larger, and the plan's batch."""
+    last = _last_batch(report)
+    return np.array(sorted({2**power for power in range(round(log2(last)) + 1)} | {report.batching.batch}))
+
+
+def ceiling_table(report: Report, model: ModelSpec | None = None) -> list[dict]:
+    """Ceilings at some contexts, one row each, as planned and with another cache dtype (fp8, or bf16 for a plan that
+    has fp8)."""
+    contexts = table_contexts(report)
     own = ceiling_curve(report.setting, contexts)
     dtype = "bf16" if report.setting.kv_dtype == "fp8" else "fp8"
     changed = report.plan.model_copy(update={"kv_dtype": dtype, "v_dtype": None})
@@ -169,10 +180,11 @@ def ceiling_table(report: Report, model: ModelSpec | None = None) -> list[dict]:
     ]
 
 
-def utilisation(report: Report) -> UtilisationCurve:
-    """Static utilisation for batches of 1 to 512, or further where the plan's batch is larger."""
-    last = max(LARGEST_BATCH, 2 ** ceil(log2(report.batching.batch)))
-    batches = np.unique(np.rint(np.geomspace(1, last, 1 + POINTS_PER_OCTAVE * round(log2(last)))).astype(np.int64))
+def utilisation(report: Report, batches: np.ndarray | None = None) -> UtilisationCurve:
+    """Static utilisation at some batches, or from 1 to 512, further where the plan's batch is larger."""
+    if batches is None:
+        last = _last_batch(report)
+        batches = np.unique(np.rint(np.geomspace(1, last, 1 + POINTS_PER_OCTAVE * round(log2(last)))).astype(np.int64))
     setting = report.setting
     band = (None, None)
     if setting.requests is not None:
@@ -207,6 +219,10 @@ def block_waste(report: Report, stage: str = AT_COMPLETION) -> WasteCurve:
         half_block_tokens=half,
         half_block_share=paging.booked_share(half, held),
     )
+
+
+def _last_batch(report: Report) -> int:
+    return max(LARGEST_BATCH, 2 ** ceil(log2(report.batching.batch)))
 
 
 def _contexts(first: int, last: int) -> np.ndarray:

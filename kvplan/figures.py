@@ -238,7 +238,7 @@ def _ceiling_lines(curve: CeilingCurve, shown: Sequence[Comparison], palette: Pa
     compared = [
         line(
             other.name, other.curve, other.curve.memory_quotient, other.name, palette.reference,
-            dash="dash" if other.changed == "kv_dtype" else "dot",
+            dash="dash" if "kv_dtype" in other.changes else "dot",
         )
         for other in shown
     ]  # fmt: skip

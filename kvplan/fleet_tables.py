@@ -22,6 +22,7 @@ from kvplan.fleet_words import (
 from kvplan.frontier import Latency, Point, own, pareto, recommended
 from kvplan.links import encode_link
 from kvplan.report import Report
+from kvplan.text_tables import lines
 from kvplan.units import count
 
 PAGE = "/fleet"
@@ -93,7 +94,7 @@ def text(report: Report, points: tuple[Point, ...], found: Found) -> str:
     numbers = [
         f"  {each.label:<18}{each.value:>14}  {each.whose}" for each in metrics(report, found.fleet, "simulated")
     ]
-    tried = _lines(search_rows(found))
+    tried = lines(search_rows(found))
     splits = [{name: _cell(value) for name, value in row.items()} for row in frontier_rows(report, points, "tpot_s")]
     remarks = [why(report, found), searched(found), split_at_random()]
     if found.replicas is not None:
@@ -108,21 +109,11 @@ def text(report: Report, points: tuple[Point, ...], found: Found) -> str:
             *tried,
             "",
             f"{closed_form_only()}:",
-            *_lines(splits),
+            *lines(splits),
             "",
             *(f"note: {line}." for line in [*remarks, prices(report)]),
         ]
     )
-
-
-def _lines(rows: list[dict]) -> list[str]:
-    """Rows of words as text in columns: what is last is left as long as it is."""
-    names = list(rows[0]) if rows else []
-    widths = [max(len(name), *(len(row[name]) for row in rows)) for name in names]
-    return [
-        "  " + "  ".join(value.ljust(width) for value, width in zip(values, widths, strict=True)).rstrip()
-        for values in [names, *([row[name] for name in names] for row in rows)]
-    ]
 
 
 def _cell(value) -> str:

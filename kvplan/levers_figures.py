@@ -55,25 +55,26 @@ class Axis(NamedTuple):
         return self.now or self.floor
 
 
-def ceiling_figure(found: Levers, palette: Palette = LIGHT) -> go.Figure:
-    """Sequences that run under each lever, in outline those memory would hold where another limit binds."""
+def ceiling_figure(found: Levers, palette: Palette = LIGHT, linked: bool = True) -> go.Figure:
+    """Sequences that run under each lever, in outline those memory would hold where another limit binds. `linked`: a
+    name opens its plan, which it can only in the dashboard."""
     now = found.before.ceiling
     bars = [_ceiling_bar(found.before, lever) for lever in found.offered]
     axis = Axis("Sequences that run", now, NONE_FITS, [float(2**power) for power in range(41)], count, count, True)
-    drawing = _tornado(bars, axis, palette.pool, palette)
+    drawing = _tornado(bars, axis, palette.pool, palette, linked)
     if not now:
         region(drawing, xref="x", x0=NONE_FITS, x1=1, yref="paper", y0=0, y1=1)
         note(drawing, palette, "none now", math.log10(NONE_FITS), len(bars) - 0.5)
     return drawing.figure()
 
 
-def cost_figure(found: Levers, palette: Palette = LIGHT) -> go.Figure:
+def cost_figure(found: Levers, palette: Palette = LIGHT, linked: bool = True) -> go.Figure:
     """What a million output tokens cost under each lever that has a cost, at least one; another GPU in outline, as its
-    price is not known."""
+    price is not known. `linked` as above."""
     bars = [_cost_bar(found.before, lever) for lever in found.priced]
     now, floor = found.before.usd_per_million_tokens or 0.0, min(bar.value for bar in bars) / 2
     axis = Axis("Dollars for a million output tokens", now, floor, _round_numbers((1, 2, 5)), usd, _round_usd, False)
-    return _tornado(bars, axis, palette.held, palette).figure()
+    return _tornado(bars, axis, palette.held, palette, linked).figure()
 
 
 def _ceiling_bar(before: Effect, lever: Lever) -> Bar:
@@ -101,13 +102,13 @@ def _hover(lever: Lever, words: str) -> str:
     return f"<b>{lever.name}</b><br>{words}<br>changes {', '.join(lever.changed)}; {lever.quality}"
 
 
-def _tornado(bars: Sequence[Bar], axis: Axis, colour: str, palette: Palette) -> Drawing:
-    """Bars from the plan's value on a log axis, the longest at the top; each name is a link to its plan."""
+def _tornado(bars: Sequence[Bar], axis: Axis, colour: str, palette: Palette, linked: bool) -> Drawing:
+    """Bars from the plan's value on a log axis, the longest at the top; each name may be a link to its plan."""
     low, high = _range(bars, axis.base)
     ranked = sorted(bars, key=lambda bar: _rank(bar, axis))
     drawing = blank(palette, top=TOP, left=NAMES)
     drawing.layout |= {"height": HEIGHT, "barmode": "overlay"}
-    name_rows(drawing, [_link(bar.lever, palette) for bar in ranked])
+    name_rows(drawing, [_link(bar.lever, palette) if linked else bar.lever.name for bar in ranked])
     ticks = {value: axis.tick_words(value) for value in _ticks(axis.ticks, low, high)}
     log_axis(drawing, "xaxis", axis.title, ticks, (math.log10(low), math.log10(high)))
     width = min(0.66, BAR * len(ranked) / (HEIGHT - TOP - MARGIN["b"]))

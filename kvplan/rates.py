@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -77,8 +78,9 @@ class Comparison:
     rows: dict[str, tuple[float | None, ...]]
 
 
-def rates(report: Report) -> Rates | None:
-    """The rates of a plan; None where it runs no sequence or its step time is not known."""
+def rates(report: Report, batches: Sequence[int] | None = None) -> Rates | None:
+    """The rates of a plan, at some batches or from 1 to 512 and further where the plan's is larger; None where it runs
+    no sequence or its step time is not known."""
     found = report.throughput
     if not found.batch:
         return None
@@ -97,7 +99,7 @@ def rates(report: Report) -> Rates | None:
     last = 2 ** math.ceil(math.log2(max(LARGEST_AUTOMATIC_BATCH, batch)))
     return Rates(
         engine=engine,
-        curve=tuple(operate(engine, int(each)) for each in _batches(last, batch)),
+        curve=tuple(operate(engine, int(each)) for each in batches or _batches(last, batch)),
         own=own,
         binding=binding,
         limits=limits,

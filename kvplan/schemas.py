@@ -12,7 +12,7 @@ from typing import Any, Literal, get_type_hints
 
 from pydantic import TypeAdapter
 
-from kvplan import catalog, check, fleet_search, levers, log_comparison, pool, report, sweep_files
+from kvplan import answers, catalog, check, fleet_search, levers, log_comparison, pool, report, sweep_files
 from kvplan.breakdown import GroupCost
 from kvplan.engine_log import EngineLog
 from kvplan.fleet import Fleet
@@ -136,6 +136,11 @@ def _check() -> dict:
     return {name: hint for name, hint in get_type_hints(check.CheckResult).items() if name not in ("schema", "version")}
 
 
+def _answer(kind: type) -> tuple[str, Callable[[], dict]]:
+    """An answer's schema and its own keys."""
+    return answers.SCHEMAS[kind], lambda: get_type_hints(kind)
+
+
 def _presets() -> dict:
     return {kind: list[spec] for kind, spec in catalog.SPECS.items()}
 
@@ -144,6 +149,10 @@ COMMANDS: dict[str, tuple[str, Callable[[], dict]]] = {
     "report": (report.SCHEMA, _report),
     "check": (check.SCHEMA, _check),
     "sweep": (sweep_files.SCHEMA, _sweep),
+    "ceiling": _answer(answers.CeilingAnswer),
+    "batching": _answer(answers.BatchingAnswer),
+    "paging": _answer(answers.PagingAnswer),
+    "throughput": _answer(answers.ThroughputAnswer),
     "simulate": (pool.SCHEMA, _simulate),
     "levers": (levers.SCHEMA, _levers),
     "fleet": (fleet_search.SCHEMA, _fleet),

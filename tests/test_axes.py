@@ -128,6 +128,12 @@ def test_what_is_no_range_is_named_with_the_rule_and_the_value(text, message):
     assert str(error.value) == message
 
 
+@pytest.mark.parametrize("text", ["1:9999999:1", "1:16777216:x1.000001", "1:9:lin99", "1:9:log99", "1,2,3,4,5"])
+def test_fewer_values_may_be_asked_for(text):
+    with pytest.raises(ValueError, match=r"^context: an axis has 1 to 4 values, got "):
+        axis_from_text("context", text, most=4)
+
+
 @given(st.text(alphabet="0123456789:.,xlogine-+ ", max_size=30))
 def test_any_text_is_an_axis_or_one_line(text):
     try:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from kvplan import Plan, decode_link, encode_link, evaluate, model_from_hf_config
+from kvplan.dashboard.share import review_file
 from kvplan.links import short_query
 
 ROOT = Path(__file__).parents[1]
@@ -33,7 +34,7 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-PAGES = ("/", "/pool", "/batching", "/paging", "/throughput", "/levers", "/fleet")
+PAGES = ("/", "/pool", "/batching", "/paging", "/throughput", "/levers", "/fleet", "/sweep")
 PAGES_OF_TEXT = ("/engine-log", "/help")
 SHARED = Plan(model="llama-3.1-70b", tp=4, context=32768, kv_dtype="fp8", gpu_memory_utilization=0.9)
 
@@ -189,6 +190,17 @@ def test_the_copied_link_is_the_full_link_of_the_plan(open_page, server):
         plan = Plan(tp=2, context=65536)
         assert copied == encode_link(plan, server + "/")
         assert decode_link(copied) == (plan, [])
+
+
+@pytest.mark.parametrize(("form", "ending"), [("Markdown", "md"), ("HTML", "html")])
+def test_the_review_of_the_plan_is_a_file(open_page, server, form, ending):
+    with open_page("/?tp=2&context=65536") as page:
+        page.locator(".st-key-copy_link button").click()
+        with page.expect_download() as download:
+            page.get_by_role("button", name=f"Review, {form}").click()
+        text = Path(download.value.path()).read_text(encoding="utf-8")
+        assert download.value.suggested_filename == f"kvplan-review.{ending}"
+        assert text == review_file(Plan(tp=2, context=65536), server + "/", ending)
 
 
 def test_switching_pages_keeps_the_plan(open_page):
@@ -351,6 +363,45 @@ def test_a_long_run_shows_its_figures_while_the_sliders_stay_live(open_page):
         slider(page, "context").press("ArrowRight")
         settle(page)
         assert plan_of(page) == Plan(workload="seeded-200", max_num_seqs=16, context=16384)
+
+
+def test_a_cell_that_is_clicked_opens_as_the_plan_with_its_own_ceiling(open_page):
+    with open_page("/sweep?model=llama-3.1-70b&tp=4") as page:
+        plot = page.locator(".st-key-sweep_map .nsewdrag").first
+        plot.scroll_into_view_if_needed()
+        box = plot.bounding_box()
+        # The cell of 32k and tp 8, the sixth of eight columns and the highest of four rows.
+        x, y = box["x"] + 5.5 / 8 * box["width"], box["y"] + 0.5 / 4 * box["height"]
+        page.mouse.move(x, y)
+        expect(page.locator(".st-key-sweep_map .hoverlayer")).to_contain_text("32,768 tokens, tp 8, bf16 cache")
+        page.mouse.click(x, y)
+        settle(page)
+        plan = Plan(model="llama-3.1-70b", tp=8, context=32768)
+        ceiling = evaluate(plan).capacity.batch_ceiling
+        expect(page.locator("[data-testid=stMain]")).to_contain_text(f"Batch ceiling: {ceiling} sequences")
+        page.locator(".st-key-sweep_open button").click()
+        page.wait_for_selector(".st-key-ceiling_chart .main-svg")
+        settle(page)
+        assert "/sweep" not in page.url
+        assert plan_of(page) == plan
+        expect_answer(page, plan)
+        slider(page, "context").press("ArrowRight")
+        settle(page)
+        assert plan_of(page) == plan.model_copy(update={"context": 65536})
+
+
+def test_back_leaves_an_opened_cell_for_the_map_and_its_plan(open_page):
+    with open_page("/sweep?model=llama-3.1-70b&tp=4") as page:
+        choose(page, "sweep_cell_tp", "tp 8")
+        page.locator(".st-key-sweep_open button").click()
+        page.wait_for_selector(".st-key-ceiling_chart .main-svg")
+        settle(page)
+        assert plan_of(page) == Plan(model="llama-3.1-70b", tp=8)
+        for tp in (8, 4):
+            page.go_back()
+            settle(page)
+            assert "/sweep" in page.url
+            assert plan_of(page) == Plan(model="llama-3.1-70b", tp=tp)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -384,7 +384,8 @@ def test_streamlit_still_has_what_the_address_needs():
     from streamlit.runtime.scriptrunner import ScriptRunContext
     from streamlit.runtime.state.query_params import QueryParams
 
-    for name in ("populate_from_query_string", "set_initial_query_params", "set_with_no_forward_msg", "remove_param"):
+    replacing = ("populate_from_query_string", "set_initial_query_params", "set_with_no_forward_msg", "remove_param")
+    for name in (*replacing, "get_binding_for_param", "unbind_widget"):
         assert callable(getattr(QueryParams, name))
     assert "is_history_navigation" in ScriptRunContext.__dataclass_fields__
 

@@ -25,6 +25,10 @@ OUTPUTS = {
         ["sweep", "--json", "--axis", "tp=1,3,64", "--axis", "max_num_seqs=auto,4"],
         ["sweep", "--json", "--axis", "kv_dtype=auto,fp8", "--columns", "throughput,fleet,engine.refused"],
     ],
+    "ceiling": [["ceiling", "--json"], ["ceiling", "--json", "--set", "tp=3", "--contexts", "1,8192"]],
+    "batching": [["batching", "--json"], ["batching", "--json", "--set", "workload=auto", "--batches", "1:9:x3"]],
+    "paging": [["paging", "--json"], ["paging", "--json", "--set", "model=falcon-mamba-7b"]],
+    "throughput": [["throughput", "--json"], ["throughput", "--json", "--set", "tp=64"]],
     "simulate": [["simulate", "--json", "--requests", "200"], ["simulate", "--json", "--requests", "1"]],
     "levers": [["levers", "--json"], ["levers", "--json", "--set", "tp=3"]],
     "fleet": [["fleet", "--json", *RATED]],
@@ -112,5 +116,5 @@ def test_a_key_that_is_missing_is_found():
 
 def test_a_command_without_a_schema_is_bad_input():
     run = called("schema", "link")
-    message = "kvplan: schema: must be one of report, check, sweep, simulate, levers, fleet, log, presets, got 'link'\n"
+    message = f"kvplan: schema: must be one of {', '.join(COMMANDS)}, got 'link'\n"
     assert (run.returncode, run.stdout, run.stderr) == (2, "", message)

@@ -46,3 +46,12 @@ def replace(parameters: dict[str, str]) -> None:
         # The two calls above tell the browser nothing; setting and removing one parameter sends it the whole.
         params.set_with_no_forward_msg("_", "1")
         params.remove_param("_")
+
+
+def switch_page(page: str, parameters: dict[str, str]) -> None:
+    """Open another page, by its file, with exactly these parameters."""
+    with get_session_state().query_params() as params:
+        # Streamlit refuses parameters that widgets are bound to; those of the other page bind to them again.
+        for binding in filter(None, map(params.get_binding_for_param, {*params, *parameters})):
+            params.unbind_widget(binding.widget_id)
+    st.switch_page(page, query_params=parameters)

@@ -61,9 +61,18 @@ def link_notes() -> None:
         st.warning(f"Ignored from the link:\n{lines}", icon=":material/link_off:")
 
 
-def chart(figure: go.Figure, conclusion: str, key: str) -> None:
-    """A chart in its own colours; `conclusion` is what a screen reader says."""
-    st.plotly_chart(figure, theme=None, config=CHART_CONFIG, alt=conclusion, key=key)
+def chart(figure: go.Figure, conclusion: str, key: str, on_click: Callable[[], None] | None = None) -> None:
+    """A chart in its own colours; `conclusion` is what a screen reader says. `on_click` is called when a point was
+    chosen, which is then in the session under the key."""
+    st.plotly_chart(
+        figure,
+        theme=None,
+        config=CHART_CONFIG,
+        alt=conclusion,
+        key=key,
+        on_select=on_click or "ignore",
+        selection_mode="points",
+    )
 
 
 def pills(label: str, options: list[str], preselected: list[str]) -> list[str]:

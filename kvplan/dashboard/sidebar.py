@@ -55,9 +55,11 @@ def current_plan() -> Plan:
     return session.plan
 
 
-def open_plan(plan: Plan) -> None:
-    """Make this the plan, in a run of its own."""
+def open_plan(plan: Plan, page: str | None = None) -> None:
+    """Make this the plan, in a run of its own; on another page where its file is given."""
     st.session_state["next_plan"] = plan
+    if page is not None:
+        address.switch_page(page, short_query(_normal(plan)))
     st.rerun()
 
 

@@ -1,13 +1,5 @@
-"""Text from outside, made safe to show: names come out of links, and markdown is active almost everywhere."""
+"""Text from outside, made safe to show on a page."""
 
+from kvplan.markdown import escape, escape_sentence
 
-def escape(text: str) -> str:
-    """Text that markdown shows as it is."""
-    for character in "\\`*_{}[]<>()#+!|~:$":
-        text = text.replace(character, f"\\{character}")
-    return text
-
-
-def escape_sentence(sentence: str) -> str:
-    """The same for a sentence whose decisive words stand between `**`."""
-    return "**".join(escape(part) for part in sentence.split("**"))
+__all__ = ["escape", "escape_sentence"]

@@ -1,0 +1,17 @@
+"""Text from outside, made safe to show: names come out of links, and markdown is active almost everywhere."""
+
+
+def escape(text: str) -> str:
+    """Text that markdown shows as it is.
+
+    >>> print(escape("a *b* | <c>"))
+    a \\*b\\* \\| \\<c\\>
+    """
+    for character in "\\`*_{}[]<>()#+!|~:$":
+        text = text.replace(character, f"\\{character}")
+    return text
+
+
+def escape_sentence(sentence: str) -> str:
+    """The same for a sentence whose decisive words stand between `**`."""
+    return "**".join(escape(part) for part in sentence.split("**"))
