@@ -17,7 +17,7 @@ if found:
     asked = documents.TITLES.get(st.query_params.get(DOCUMENT))
     if asked in found and asked != st.session_state.get("document_shown"):
         st.session_state["document"] = asked
-    chosen = frame.choice("Document", found, key="document")
+    chosen = frame.choice("Document", found, key="document", help="A page of docs/; the address keeps which.")
     document = found[chosen]
     if asked != chosen and (asked or document.name != documents.FIRST):
         st.query_params[DOCUMENT] = document.name
