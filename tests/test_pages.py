@@ -15,8 +15,6 @@ from streamlit.testing.v1 import AppTest
 
 from kvplan import (
     Plan,
-    accuracy,
-    accuracy_document,
     catalog,
     decode_link,
     encode_link,
@@ -244,14 +242,6 @@ def test_equal_lengths_tie_on_the_batching_page():
     app.segmented_control(key="backlog_lengths").set_value("all equal").run()
     assert not app.exception
     assert any("96.2% used" in element.value for element in app.markdown)
-
-
-def test_help_opens_with_the_accuracy_and_shows_every_start_up():
-    app = opened(page="help")
-    assert app.header[0].value == "Accuracy"
-    assert app.markdown[0].value == escape_sentence(accuracy_document.opening())
-    shown = [len(table.value) for table in app.dataframe[:2]]
-    assert shown == [len(accuracy.pool_table()), len(accuracy.figure_table())]
 
 
 def test_the_table_has_the_plans_row():

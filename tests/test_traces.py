@@ -18,6 +18,11 @@ from kvplan.texts import table_from_text
 from kvplan.trace_formats import GROUPED, Refused, Unusable, lines_of, plain_name, token_count
 from kvplan.traces import Trace, plan_fields, read_trace, remarks
 
+LINK_UTILISATION_BOUND, LINK_RESIDENT_BOUND = 0.012, 0.07
+"""How far static utilisation, and what a running request holds, may be from the raw requests in a word of a link."""
+LONGEST_WORD = 1200
+"""Characters of the word that stands for a public trace, at most."""
+
 PUBLISHED = {
     "AzureLLMInferenceTrace_code.csv": "azure_2023_code",
     "AzureLLMInferenceTrace_conv.csv": "azure_2023_conv",
@@ -151,14 +156,18 @@ def test_a_plan_carries_a_trace_in_a_word_that_stands_for_its_requests(shared, f
     """Utilisation of static batches within 1.2% of the raw requests, what a running request holds within 7%."""
     trace = read_trace(shared / "traces" / file)
     plan = Plan(**plan_fields(trace))
-    assert len(plan.table) < 1200
+    assert len(plan.table) < LONGEST_WORD
     setting, raw = resolve(plan), from_samples(trace.outputs, trace.prompts)
     assert setting.requests == trace.prompts.size
     assert setting.arrival_rate == pytest.approx(trace.arrival_rate, rel=1e-5)
     assert setting.arrival_cv == pytest.approx(trace.arrival_cv, rel=1e-5)
     batches, contexts = np.array([8, 64, 256]), np.array([256, 1024, 4096, 32_768])
-    assert static_utilisation(setting.lengths, batches) == pytest.approx(static_utilisation(raw, batches), rel=0.012)
-    assert resident_mean(setting.lengths, contexts) == pytest.approx(resident_mean(raw, contexts), rel=0.07)
+    assert static_utilisation(setting.lengths, batches) == pytest.approx(
+        static_utilisation(raw, batches), rel=LINK_UTILISATION_BOUND
+    )
+    assert resident_mean(setting.lengths, contexts) == pytest.approx(
+        resident_mean(raw, contexts), rel=LINK_RESIDENT_BOUND
+    )
     assert setting.lengths.mean == pytest.approx(raw.mean, rel=0.005)
     assert decode_link(encode_link(plan)) == (plan, [])
 

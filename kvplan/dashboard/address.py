@@ -13,10 +13,13 @@ import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 from streamlit.runtime.state import get_session_state
 
+DOCUMENT = "doc"
+"""Which document Help shows: the one parameter that is no part of a plan."""
+
 
 def query() -> dict[str, list[str]]:
-    """Every parameter with all its values."""
-    return {name: st.query_params.get_all(name) for name in st.query_params}
+    """Every parameter of a plan's link with all its values."""
+    return {name: st.query_params.get_all(name) for name in st.query_params if name != DOCUMENT}
 
 
 def flat(query: dict[str, list[str]]) -> dict[str, str]:
@@ -30,8 +33,10 @@ def is_going_back() -> bool:
 
 
 def replace(parameters: dict[str, str]) -> None:
-    """Make the address exactly these parameters, as one step of the history; nothing happens where it is so already."""
+    """Make the address exactly these parameters and the document it names, as one step of the history; nothing happens
+    where it is so already."""
     with get_session_state().query_params() as params:
+        parameters = parameters | {name: value for name, value in params.to_dict().items() if name == DOCUMENT}
         if params.to_dict() == parameters:
             return
         text = urlencode(parameters)

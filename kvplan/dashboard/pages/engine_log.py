@@ -1,12 +1,15 @@
 """Engine log: what a start-up measured, beside the prediction for the same start, and why they differ."""
 
+from urllib.parse import urlencode
+
 import streamlit as st
 
 from kvplan import log_comparison, verdict
-from kvplan.dashboard import frame, share
+from kvplan.dashboard import documents, frame, share
 from kvplan.dashboard.sidebar import open_plan
 from kvplan.dashboard.text import escape, escape_sentence
 from kvplan.engine_log import parse_engine_log
+from kvplan.links import short_query
 from kvplan.log_text import MAX_BYTES, MAX_MIB, decoded
 
 frame.link_notes()
@@ -45,6 +48,5 @@ if text.strip():
     if found.log.lines:
         with st.expander("What was read, and where", type="compact", key="read_lines"):
             frame.plain_table(log_comparison.read_lines(found.log))
-st.page_link(
-    "kvplan/dashboard/pages/help.py", label="Why engines say something else: twenty reasons", icon=":material/help:"
-)
+reasons = documents.address(documents.REASONS, urlencode(short_query(frame.current_report().plan)))
+st.markdown(f":material/help: [Why engines say something else: twenty reasons]({reasons})")
