@@ -33,8 +33,6 @@ def palette() -> Palette:
 def opening(report: Report, verdict: Verdict, metrics: list[Metric]) -> None:
     """The top of a page: what was dropped from the link, the answer in one sentence, and its four numbers."""
     link_notes()
-    for line in st.session_state["session"].wrong:
-        st.error(f"Not changed: {escape(line)}", icon=":material/error:")
     words, link = st.columns([6, 1], gap="small")
     with words, st.container(gap="xxsmall"):
         st.header(escape_sentence(verdict.sentence), anchor=False)
@@ -54,11 +52,13 @@ def opening(report: Report, verdict: Verdict, metrics: list[Metric]) -> None:
 
 
 def link_notes() -> None:
-    """One warning with a line for every part of the link that was dropped."""
-    notes = st.session_state["session"].notes
-    if notes:
-        lines = "\n".join(f"- {escape(shorten(note, 300))}" for note in notes)
+    """One warning with a line for every part of the link that was dropped, and what was wrong with the last input."""
+    session = st.session_state["session"]
+    if session.notes:
+        lines = "\n".join(f"- {escape(shorten(note, 300))}" for note in session.notes)
         st.warning(f"Ignored from the link:\n{lines}", icon=":material/link_off:")
+    for line in session.wrong:
+        st.error(f"Not changed: {escape(line)}", icon=":material/error:")
 
 
 def chart(figure: go.Figure, conclusion: str, key: str) -> None:
