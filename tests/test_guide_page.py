@@ -153,7 +153,6 @@ def test_guesses_are_no_part_of_the_plan_or_its_address():
         ({"tp": "3"}, "must be divisible by tp"),
         ({"model": "llama-3.1-70b"}, "needs tp 2"),
         ({"model": "llama-3.1-70b", "tp": "2", "context": "131072"}, "the longest that fits is"),
-        ({"tenant_quota_fraction": "0"}, "the quota of 0"),
         ({"kv_cache_memory_bytes": "1000000000000"}, "Does not fit"),
     ],
 )
@@ -182,13 +181,10 @@ def test_a_ready_plan_is_taken_from_the_page_and_not_offered_to_itself():
     "plan",
     [
         Plan(model="gemma-3-27b", tp=2),
-        Plan(model="mistral-7b-v0.1"),
         Plan(model="deepseek-v3", gpu="h200", tp=8),
         Plan(model="deepseek-v4-flash", gpu="h200", tp=8),
         Plan(model="falcon-mamba-7b"),
-        Plan(model="qwen3-next-80b-a3b", tp=4),
         Plan(context=2048, kv_cache_memory_bytes=2**29),
-        Plan(workload="auto", output_dist="fixed"),
     ],
     ids=lambda plan: str(plan.model_dump(exclude_defaults=True)),
 )

@@ -8,13 +8,14 @@ from kvplan import Plan, evaluate, presets
 from kvplan.token_terms import token_terms
 
 PLANS = {
-    "as it comes": {},
-    "tp 4": {"tp": 4},
-    "fp8": {"kv_dtype": "fp8"},
-    "with scales": {"kv_dtype": "int8_per_token_head"},
-    "values narrower": {"kv_dtype": "fp8", "v_dtype": "int4"},
-    "three stages and a draft": {"pp": 3, "spec_method": "mtp", "spec_tokens": 1},
+    "as it comes": ({}, 1),
+    "tp 4": ({"tp": 4}, 3),
+    "fp8": ({"kv_dtype": "fp8"}, 3),
+    "with scales": ({"kv_dtype": "int8_per_token_head"}, 3),
+    "values narrower": ({"kv_dtype": "fp8", "v_dtype": "int4"}, 3),
+    "three stages and a draft": ({"pp": 3, "spec_method": "mtp", "spec_tokens": 1}, 3),
 }
+"""Fields of the plan, and of how many models each one is tried."""
 
 
 def value(factors: str) -> Fraction:
@@ -24,10 +25,10 @@ def value(factors: str) -> Fraction:
     return eval(" ".join(word if not word[0].isdigit() else f"Fraction('{word}')" for word in kept))
 
 
-@pytest.mark.parametrize("fields", PLANS.values(), ids=PLANS)
-def test_the_factors_of_every_model_multiply_to_its_bytes_per_token(fields):
+@pytest.mark.parametrize(("fields", "step"), PLANS.values(), ids=PLANS)
+def test_the_factors_of_every_model_multiply_to_its_bytes_per_token(fields, step):
     served = 0
-    for model in presets("model"):
+    for model in presets("model")[::step]:
         report = evaluate(Plan(model=model, **fields))
         if not report.is_served:
             continue
@@ -35,7 +36,7 @@ def test_the_factors_of_every_model_multiply_to_its_bytes_per_token(fields):
         assert [value(term.factors) for term in terms] == [term.size_bytes for term in terms], model
         assert sum(term.size_bytes for term in terms) == report.cache.bytes_per_token, model
         served += 1
-    assert served > 100
+    assert served > 100 / step
 
 
 @pytest.mark.parametrize(

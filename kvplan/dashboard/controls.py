@@ -7,7 +7,7 @@ import streamlit as st
 from kvplan import catalog
 from kvplan.breakdown import layer_summary
 from kvplan.dashboard import config_reader, model_finder, trace_reader
-from kvplan.dashboard.inputs import BOUNDS, CHOICES, HELP, STEPS, WORD_NONE, decimals
+from kvplan.dashboard.inputs import BOUNDS, CHOICES, HELP, STEPS, VIEW_HELP, WORD_NONE, decimals
 from kvplan.dashboard.sidebar import CUSTOM, Session, ready_plans
 from kvplan.dashboard.text import escape
 from kvplan.lengths import mean_prompt
@@ -41,18 +41,19 @@ def _draw_ready_plan() -> None:
         format_func=names.get,
         key="ready_plan",
         label_visibility="collapsed",
-        help="A plan worth opening: it sets all fields at once.",
+        help=VIEW_HELP["ready_plan"],
         on_change=_choose_ready_plan,
     )
     # The row is always there: nothing may move below the pointer with the first change.
     with st.container(horizontal=True, vertical_alignment="center", gap="small", height=28, border=False):
         if st.session_state["modified"]:
-            st.badge("modified", color="orange")
+            st.badge("modified", color="orange", help=VIEW_HELP["ready_plan"])
             st.button(
                 "Reset", type="tertiary", key="reset", on_click=_choose_ready_plan, help="Back to the ready plan."
             )
         else:
-            st.badge("from a link" if st.session_state["ready_plan"] == CUSTOM else "unchanged", color="gray")
+            words = "from a link" if st.session_state["ready_plan"] == CUSTOM else "unchanged"
+            st.badge(words, color="gray", help=VIEW_HELP["ready_plan"])
 
 
 def _choose_ready_plan() -> None:
@@ -61,7 +62,7 @@ def _choose_ready_plan() -> None:
 
 
 def _draw_model(report: Report) -> None:
-    _group("Model")
+    _group("Model", HELP["model"])
     read = report.plan.spec is not None
     _select("model", "Model", catalog.presets("model"), label_visibility="collapsed", disabled=read)
     model_finder.draw(report.plan)
@@ -88,7 +89,7 @@ def _draw_model(report: Report) -> None:
 
 
 def _draw_hardware(report: Report) -> None:
-    _group("Hardware")
+    _group("Hardware", HELP["gpu"])
     _select("gpu", "GPU", catalog.presets("gpu"), label_visibility="collapsed")
     gpu = report.setting.gpu
     bandwidth = gb_per_s(gpu.bandwidth_bytes_per_s)
@@ -143,7 +144,7 @@ def _draw_serving() -> None:
 
 
 def _draw_workload(plan: Plan, report: Report) -> None:
-    _group("Workload")
+    _group("Workload", HELP["workload"])
     _select("workload", "Workload", [*catalog.presets("workload"), "auto"], label_visibility="collapsed")
     lengths = report.setting.lengths
     prompt, output = mean(mean_prompt(lengths)), mean(lengths.mean)
@@ -170,9 +171,10 @@ def _draw_workload(plan: Plan, report: Report) -> None:
         _text("price_date", "Price as of")
 
 
-def _group(name: str) -> None:
+def _group(name: str, help: str | None = None) -> None:
+    """A group's name, with the help of its first control where that has no label to carry it."""
     st.space("xxsmall")
-    st.markdown(f"##### {name}")
+    st.markdown(f"##### {name}", help=help)
 
 
 def _slider(name: str, label: str) -> None:

@@ -66,8 +66,10 @@ def chart(figure: go.Figure, conclusion: str, key: str) -> None:
     st.plotly_chart(figure, theme=None, config=CHART_CONFIG, alt=conclusion, key=key)
 
 
-def pills(label: str, options: list[str], preselected: list[str]) -> list[str]:
+def pills(label: str, options: list[str], preselected: list[str], help: str) -> list[str]:
     """A choice of lines to show. It is a view: kept in the session while its options exist, never part of a link."""
+    # The control's own label is not shown, and with it its help.
+    st.markdown(f":gray[{label.lower()}]", help=help, width="content")
     return st.pills(
         label,
         options,
@@ -76,6 +78,7 @@ def pills(label: str, options: list[str], preselected: list[str]) -> list[str]:
         label_visibility="collapsed",
         key=f"pills {' '.join(options)}",
         persist_state="session",
+        help=help,
     )
 
 
@@ -91,19 +94,23 @@ def table(rows: pd.DataFrame, decimals: dict[str, int], plan_row: pd.Series | No
     st.table(styler, border="horizontal", hide_index=True)
 
 
-def choice(label: str, options: Iterable[str], key: str, default: str | None = None, help: str | None = None) -> str:
+def choice(label: str, options: Iterable[str], key: str, help: str, default: str | None = None) -> str:
     """One of a few, the first unless said otherwise. It is a view: kept in the session, never part of a link."""
     options = list(options)
-    return st.segmented_control(
-        label,
-        options,
-        default=default or options[0],
-        required=True,
-        label_visibility="collapsed",
-        key=key,
-        persist_state="session",
-        help=help,
-    )
+    with st.container(horizontal=True, vertical_alignment="center", width="content", gap="xxsmall"):
+        chosen = st.segmented_control(
+            label,
+            options,
+            default=default or options[0],
+            required=True,
+            label_visibility="collapsed",
+            key=key,
+            persist_state="session",
+            help=help,
+        )
+        # The control's own label is not shown, and with it its help.
+        st.markdown("&nbsp;", help=help, width="content")
+    return chosen
 
 
 def csv(rows: pd.DataFrame, name: str) -> None:
