@@ -21,8 +21,6 @@ NEXT = {
     "help": "how near these numbers come to what engines print",
 }
 """Where to go from here: a page and what it shows."""
-
-
 FOURFOLD = 3.95
 """From which ratio on a booking counts as four times another."""
 
@@ -38,7 +36,7 @@ class Step:
 
 
 def opening(report: Report) -> str:
-    """What the page is for, or that this plan does not run."""
+    """What is walked through, and how long that takes."""
     return f"{report.setting.model.name} on {verdict.devices(report)}, in five minutes"
 
 
@@ -66,8 +64,8 @@ def token_step(report: Report) -> Step:
         arithmetic = f"{_blocks(number)} × {count(size)} B = {count(number * size)} B a request"
         return Step("What a token costs", f"{sentence}. {beside}", "0 B a token", (arithmetic,))
     sentence = "Layers that attend to all tokens keep what they made of each until its request ends."
-    if cache.request_bytes_fixed:
-        sentence += f" Windows or states come on top. {beside}"
+    if cache.request_bytes_fixed or cache.booked_bytes_per_token > cache.bytes_per_token:
+        sentence += f" Windows, states or padding come on top. {beside}"
     if report.plan.dcp > 1:
         sentence += f" With dcp each of {report.plan.dcp} ranks keeps only its share of the tokens."
     return Step(

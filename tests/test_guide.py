@@ -156,6 +156,18 @@ def test_there_are_five_steps_and_four_answers_each_with_its_words(plan):
     assert all(len(metric.label) <= 18 and len(metric.whose) <= 28 for metric in shown)
 
 
+def test_what_is_booked_beside_the_layers_that_grow_is_said():
+    def sentence(**fields):
+        return guide_words.token_step(evaluate(Plan(**fields))).sentence
+
+    assert "come on top" not in sentence()
+    assert "come on top" not in sentence(model="deepseek-v3", gpu="h200", tp=8)
+    # 560 KiB: 62 layers in groups of 10 or 11, not the 80 KiB of the 10 that attend to all tokens.
+    assert "560 KiB for every token" in sentence(model="gemma-3-27b")
+    assert "come on top" in sentence(model="gemma-3-27b", gpu="h200", disable_hybrid_kv_cache_manager=True)
+    assert "4 ranks" in sentence(model="deepseek-v3", gpu="h200", tp=8, dcp=4)
+
+
 def test_why_four_times_the_tokens_book_less_is_said_by_kind_of_layer():
     def why(**fields):
         return guide_words.reasons(answers(evaluate(Plan(**fields))))[1]

@@ -100,7 +100,7 @@ def draw_steps(report) -> None:
             draw_step(number, step)
     with right, st.container(gap="xsmall"):
         frame.heading("One device")
-        frame.chart(figures.memory_figure(report, frame.palette()), working[1].number, key="guide_memory")
+        frame.chart(figures.memory_figure(report, frame.palette()), f"KV pool: {working[1].number}", key="guide_memory")
     draw_step(5, batching)
     frame.chart(
         figures.utilisation_figure(report, curves.utilisation(report), frame.palette()),
