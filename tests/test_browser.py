@@ -216,7 +216,7 @@ model='meta-llama/Llama-3.1-8B-Instruct', max_seq_len=32768, tensor_parallel_siz
 
 def test_a_pasted_log_is_explained_and_becomes_the_plan(open_page):
     with open_page("/engine-log") as page:
-        page.get_by_label("Start-up log").fill(START)
+        page.get_by_role("textbox", name="Start-up log").fill(START)
         page.keyboard.press("Control+Enter")
         expect(page.locator("h3")).to_contain_text("vLLM 0.11.0 has a pool of 60.25 GiB a device")
         page.get_by_role("button", name="Make this my plan").click()

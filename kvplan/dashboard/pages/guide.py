@@ -60,7 +60,8 @@ def draw_questions() -> None:
                 )
                 for question in guide.QUESTIONS
             }
-        asked = st.form_submit_button("Show me", type="primary", key="guide_show")
+        # Not the primary type, whose white on the dark theme's light blue is too faint.
+        asked = st.form_submit_button("Show me", key="guide_show")
     if asked:
         guesses, wrong = guide.read_guesses(texts)
         for line in wrong:
