@@ -47,13 +47,14 @@ def _draw_ready_plan() -> None:
     # The row is always there: nothing may move below the pointer with the first change.
     with st.container(horizontal=True, vertical_alignment="center", gap="small", height=28, border=False):
         if st.session_state["modified"]:
-            st.badge("modified", color="orange", help=VIEW_HELP["ready_plan"])
+            st.badge("modified", color="orange")
             st.button(
                 "Reset", type="tertiary", key="reset", on_click=_choose_ready_plan, help="Back to the ready plan."
             )
         else:
-            words = "from a link" if st.session_state["ready_plan"] == CUSTOM else "unchanged"
-            st.badge(words, color="gray", help=VIEW_HELP["ready_plan"])
+            st.badge("from a link" if st.session_state["ready_plan"] == CUSTOM else "unchanged", color="gray")
+        # The box's own label is not shown, and with it its help.
+        st.markdown("&nbsp;", help=VIEW_HELP["ready_plan"], width="content")
 
 
 def _choose_ready_plan() -> None:
