@@ -19,7 +19,7 @@ PAGES = {
     ),
     "Decide": (("levers", "Levers", "tune"), ("fleet", "Fleet", "dns"), ("sweep", "Sweep", "grid_on")),
     "Check": (("engine_log", "Engine log", "receipt_long"),),
-    "Learn": (("help", "Help", "help"),),
+    "Learn": (("guide", "Guide", "school"), ("help", "Help", "help")),
 }
 """Every page by its section: its file, which is also its address, its title and its icon."""
 

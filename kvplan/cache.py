@@ -171,7 +171,7 @@ def _token_bytes(structure: Structure) -> tuple[int | float, int | float]:
     """Bytes that each token adds for ever: on a device of the fullest stage, and over all ranks."""
     bits = [Fraction(0)] * structure.plan.pp
     for store, layers in stored(structure):
-        if _grows(store, structure):
+        if grows(store, structure):
             each = Fraction(store.bits, store.ratio)
             bits = [total + count * each for total, count in zip(bits, layers, strict=True)]
     return _number(max(bits) / 8), _number(sum(bits) * structure.plan.tp / 8)
@@ -260,7 +260,7 @@ def _compressed_stores(group: LayerGroup) -> tuple[Store, ...]:
     return (window,)
 
 
-def _grows(store: Store, structure: Structure) -> bool:
+def grows(store: Store, structure: Structure) -> bool:
     """Whether a store grows without limit; a window beyond the trained length bounds nothing."""
     return store.kind == "growing" or (
         store.kind == "sliding" and store.window >= structure.model.max_position_embeddings

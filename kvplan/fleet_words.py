@@ -11,7 +11,7 @@ from kvplan.frontier import Point, own, recommended
 from kvplan.metrics import Metric
 from kvplan.plan import Plan
 from kvplan.report import Report
-from kvplan.units import capitalised, count, duration, percent, target, usd
+from kvplan.units import count, duration, percent, target, usd
 from kvplan.verdict import Verdict, devices
 
 TIMES = {"ttft_s": "TTFT", "tpot_s": "TPOT"}
@@ -76,13 +76,14 @@ def metrics(report: Report, fleet: Fleet, of: str) -> list[Metric]:
             "GPUs",
             count(fleet.gpus) if known else "none",
             f"{count(each)} a replica, spare included",
-            "(replicas + spare) × tp × pp.",
+            "Devices of the fleet: (replicas + spare) × tp × pp.",
         ),
         Metric(
             "Cost per hour",
             usd(fleet.usd_per_hour) if known else "none",
             price_words(report),
-            f"GPUs × {usd(setting.gpu_hour_usd)} an hour, your own price or a unit; every GPU all the time.",
+            f"US dollars: GPUs × {usd(setting.gpu_hour_usd)} an hour, your own price or a unit; every GPU all the "
+            "time.",
         ),
         Metric(
             "Cost per million",
@@ -109,14 +110,20 @@ def replica_metrics(report: Report) -> list[Metric]:
     usd_per_hour = each * report.setting.gpu_hour_usd
     per_million = usd_per_million_tokens(usd_per_hour, found.tokens_per_s)
     return [
-        Metric("Replicas", "none", "without an arrival rate", "They follow from requests a second and the targets."),
-        Metric("GPUs", count(each), "in one replica", "tp × pp."),
-        Metric("Cost per hour", usd(usd_per_hour), "for one replica", f"{capitalised(price_words(report))}."),
+        Metric(
+            "Replicas",
+            "none",
+            "without an arrival rate",
+            "Copies of the model; they follow from requests a second and the targets.",
+        ),
+        Metric("GPUs", count(each), "in one replica", "Devices of a replica: tp × pp."),
+        Metric("Cost per hour", usd(usd_per_hour), "for one replica", f"GPUs of a replica × {price_words(report)}."),
         Metric(
             "Cost per million",
             "none" if per_million is None else usd(per_million),
             "output tokens, always full",
-            f"One replica that always has {count(found.batch)} requests in it, which no real fleet does.",
+            "US dollars: cost of an hour / (tokens a second × 3,600) × 1,000,000, for one replica that always has "
+            f"{count(found.batch)} requests in it, which no real fleet does.",
         ),
     ]
 

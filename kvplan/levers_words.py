@@ -65,16 +65,14 @@ def metrics(report: Report, found: Levers) -> list[Metric]:
             "Best for ceiling",
             count(best.after.ceiling) if best else "none",
             _moved(best, times(before.ceiling, best.after.ceiling)) if best else "no single change runs more",
-            "The single change under which most sequences run. "
-            f"{f'{best.quality}: {QUALITIES[best.quality]}.' if best else ''}",
+            f"The single change under which most sequences run{_quality(best)}.",
         ),
         Metric(
             "Best for cost",
             _cost(cheapest.after.usd_per_million_tokens) if cheapest else "none",
             _moved(cheapest, _saving(found, cheapest)) if cheapest else "no single change saves",
             "The single change under which a million output tokens cost least, among those that keep the GPU: what "
-            "another one costs is not known. "
-            f"{f'{cheapest.quality}: {QUALITIES[cheapest.quality]}.' if cheapest else ''}",
+            f"another one costs is not known{_quality(cheapest)}.",
         ),
     ]
 
@@ -211,10 +209,15 @@ def _price(report: Report) -> str:
 
 def _cost_help(before: Effect) -> str:
     return (
-        "Dollars for a million output tokens: GPUs of a replica × price of one for an hour / (output tokens a second × "
-        f"3,600) × 10⁶, with {count(before.batch)} sequences in the system all the time. The price is yours; "
-        f"{usd(GPU_HOUR_USD)} an hour, a unit and no offer, until it is set."
+        "US dollars for a million output tokens: GPUs of a replica × price / (output tokens a second × 3,600) × "
+        f"1,000,000, with {count(before.batch)} sequences in the system all the time. {usd(GPU_HOUR_USD)} a GPU hour "
+        "is a unit and no offer, until you set yours."
     )
+
+
+def _quality(lever: Lever | None) -> str:
+    """What a lever may do to the answers, as the end of a sentence."""
+    return f". {lever.quality}: {QUALITIES[lever.quality]}" if lever else ""
 
 
 def _moved(lever: Lever, how_far: str) -> str:

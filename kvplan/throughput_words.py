@@ -67,8 +67,8 @@ def metrics(report: Report, found: Rates | None) -> list[Metric]:
             "Output tokens/s",
             mean(own.tokens_per_s) if own else "0",
             f"a replica, {mean(own.tokens_per_s / gpus)} per GPU" if own else "no sequence runs",
-            "Output tokens a second of one replica in a steady state: requests a second × mean output. Prompts of "
-            "those that follow are computed in the same steps.",
+            "Output tokens a second of one replica in a steady state: requests a second × mean output tokens. Prompts "
+            "of those that follow are computed in the same steps.",
         ),
         Metric(
             "Requests/s",
@@ -76,21 +76,21 @@ def metrics(report: Report, found: Rates | None) -> list[Metric]:
             f"L = λW: {count(own.concurrency)} = {_short(own.requests_per_s)} × {_short(own.e2e_s)} s"
             if own
             else "no sequence runs",
-            "Little's law L = λW: requests in the system = requests a second × seconds a request is in it. Memory caps "
-            "L, so λ is at most the ceiling over W.",
+            "Requests a second by Little's law, L = λ × W: requests in the system = requests a second × seconds a "
+            "request is in it. Memory caps L, so λ is at most the ceiling / W.",
         ),
         Metric(
             "TPOT",
             duration(own.tpot_s) if own else "–",
             f"target {target(report.setting.tpot_s)}" if report.setting else "",
-            "Time per output token after the first: a step of the whole batch, prompts of others included, over the "
-            "tokens that come out of it.",
+            "Time per output token after the first: seconds of a step of the whole batch, prompts of others included / "
+            "tokens of a request that come out of it.",
         ),
         Metric(
             "TTFT",
             duration(own.ttft_s) if own else "–",
             f"target {target(report.setting.ttft_s)}" if report.setting else "",
-            "Time to the first token of a mean prompt without a queue: half a step until one begins, then its prefill "
+            "Seconds to the first token of a mean prompt without a queue: step / 2 until the next begins + its prefill "
             "beside those that decode.",
         ),
     ]

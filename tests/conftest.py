@@ -1,5 +1,6 @@
-"""What the tests share: data too large to ship, and how long property tests may search."""
+"""What the tests share: data too large to ship, a browser, and how long property tests may search."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,3 +19,31 @@ def shared() -> Path:
     if not folder.is_dir():
         pytest.skip("the raw traces and engine answers are not on this machine")
     return folder
+
+
+# A module that asks for a browser has imported `browsing` itself, which skips where there is none.
+
+
+@pytest.fixture(scope="module")
+def server():
+    """The dashboard on a free port of this machine; yields its address."""
+    import browsing
+
+    with browsing.serving() as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def browser():
+    import browsing
+
+    with browsing.browsing() as browser:
+        yield browser
+
+
+@pytest.fixture
+def open_page(server, browser):
+    """Opens an address in a fresh browser; at the end nothing may have failed, and no other host been asked."""
+    import browsing
+
+    return partial(browsing.opened, server, browser)

@@ -1,132 +1,24 @@
 """The dashboard in a real browser: what a planner, a reviewer and a phone see."""
 
 import json
-import os
 import re
-import shutil
-import socket
-import subprocess
-import sys
-import time
-import urllib.request
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from browsing import PAGES_OF_TEXT, choose, expect_answer, go, plan_of, settle, slider
+from playwright.sync_api import Page, expect
 
 from kvplan import Plan, decode_link, encode_link, evaluate, model_from_hf_config
 from kvplan.dashboard.share import review_file
 from kvplan.links import short_query
 
-ROOT = Path(__file__).parents[1]
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-if CHROMIUM is None and not os.environ.get("KVPLAN_REQUIRE_BROWSER"):
-    pytest.skip("browser tests: no Chromium found on this machine", allow_module_level=True)
-
-from playwright.sync_api import Page, expect, sync_playwright  # noqa: E402
-
 pytestmark = pytest.mark.browser
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 PAGES = ("/", "/pool", "/batching", "/paging", "/throughput", "/levers", "/fleet", "/sweep")
-PAGES_OF_TEXT = ("/engine-log", "/help")
 SHARED = Plan(model="llama-3.1-70b", tp=4, context=32768, kv_dtype="fp8", gpu_memory_utilization=0.9)
-
-
-@pytest.fixture(scope="module")
-def server():
-    """The dashboard on a free port of this machine; yields its address."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(port)]
-    options = ["--server.address", "127.0.0.1", "--server.headless", "true", "--server.fileWatcherType", "none"]
-    process = subprocess.Popen([*command, *options], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    address = f"http://127.0.0.1:{port}"
-    try:
-        _wait_until_healthy(address, process)
-        yield address
-    finally:
-        process.terminate()
-        process.wait(timeout=10)
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def open_page(server, browser):
-    """Opens an address in a fresh browser; at the end nothing may have failed, and no other host been asked."""
-
-    @contextmanager
-    def opened(path: str = "/", width: int = 1440, height: int = 900, scheme: str = "light"):
-        context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
-        page = context.new_page()
-        foreign, broken = [], []
-        page.on("request", lambda request: _is_foreign(request.url, server) and foreign.append(request.url))
-        page.on("pageerror", lambda error: broken.append(str(error)))
-        try:
-            go(page, server + path)
-            yield page
-            assert page.locator("[data-testid=stException]").count() == 0
-            assert not foreign
-            assert not broken
-        finally:
-            context.close()
-
-    return opened
-
-
-def go(page: Page, url: str) -> None:
-    page.goto(url)
-    has_metrics = not any(path in url for path in PAGES_OF_TEXT)
-    page.wait_for_selector("[data-testid=stMetricValue]" if has_metrics else "[data-testid=stMain] h2", timeout=60_000)
-    settle(page)
-
-
-def settle(page: Page) -> None:
-    """Wait until the script has run, and the browser has written the address."""
-    page.wait_for_timeout(250)
-    page.wait_for_selector("[data-testid=stApp][data-test-script-state=notRunning]")
-    page.wait_for_timeout(250)
-
-
-def slider(page: Page, field: str):
-    return page.locator(f".st-key-{field} input[type=range]")
-
-
-def choose(page: Page, field: str, text: str) -> None:
-    page.locator(f".st-key-{field} input").click()
-    page.keyboard.type(text)
-    page.keyboard.press("Enter")
-    settle(page)
 
 
 def address(page: Page) -> str:
     return "?" + page.url.partition("?")[2]
-
-
-def plan_of(page: Page) -> Plan:
-    plan, notes = decode_link(page.url)
-    assert notes == []
-    return plan
-
-
-def expect_answer(page: Page, plan: Plan) -> None:
-    """The page shows the ceiling of that plan."""
-    ceiling = f"{evaluate(plan).capacity.batch_ceiling:,}"
-    expect(page.locator("[data-testid=stMetricValue]").first).to_have_text(ceiling)
 
 
 def chart_label(page: Page) -> str:
@@ -337,7 +229,7 @@ model='meta-llama/Llama-3.1-8B-Instruct', max_seq_len=32768, tensor_parallel_siz
 
 def test_a_pasted_log_is_explained_and_becomes_the_plan(open_page):
     with open_page("/engine-log") as page:
-        page.get_by_label("Start-up log").fill(START)
+        page.get_by_role("textbox", name="Start-up log").fill(START)
         page.keyboard.press("Control+Enter")
         expect(page.locator("h3")).to_contain_text("vLLM 0.11.0 has a pool of 60.25 GiB a device")
         page.get_by_role("button", name="Make this my plan").click()
@@ -441,18 +333,24 @@ def test_charts_stand_still_while_the_context_moves(open_page):
         assert standing() == before
 
 
-def _wait_until_healthy(address: str, process: subprocess.Popen) -> None:
-    for _ in range(120):
-        assert process.poll() is None, "the dashboard stopped before it was up"
-        try:
-            with urllib.request.urlopen(f"{address}/_stcore/health", timeout=2) as reply:
-                if reply.read() == b"ok":
-                    return
-        except OSError:
-            pass
-        time.sleep(0.5)
-    raise AssertionError("the dashboard was not up within a minute")
+SHEET_PX = {"A4": ((210 - 24) / 25.4 * 96, (297 - 20) / 25.4 * 96), "Letter": (7.56 * 96, 10.21 * 96)}
+"""Width and height of a sheet in CSS pixels, without the margins that the review's own style asks for."""
 
 
-def _is_foreign(url: str, server: str) -> bool:
-    return url.startswith(("http", "ws")) and not url.replace("ws:", "http:").startswith(server)
+@pytest.mark.parametrize("sheet", SHEET_PX)
+@pytest.mark.parametrize(
+    "plan", [SHARED, Plan(model="qwen3-next-80b-a3b", tp=4, context=65536)], ids=["full", "hybrid"]
+)
+def test_what_decides_in_a_review_prints_on_one_sheet(browser, tmp_path, sheet, plan):
+    path = tmp_path / "review.html"
+    path.write_text(review_file(evaluate(plan), "html"), encoding="utf-8")
+    width, height = SHEET_PX[sheet]
+    page = browser.new_page(viewport={"width": int(width), "height": int(height)})
+    page.emulate_media(media="print")
+    page.goto(path.as_uri())
+    expect(page.locator(".charts .main-svg").first).to_be_visible()
+    bottoms = page.evaluate(
+        "[...document.querySelectorAll('.charts, .front, .link')].map(e => e.getBoundingClientRect().bottom)"
+    )
+    assert max(bottoms) <= height
+    page.close()

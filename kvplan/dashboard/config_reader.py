@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
+from kvplan.dashboard.inputs import VIEW_HELP
 from kvplan.dashboard.sidebar import open_plan
 from kvplan.dashboard.text import escape
 from kvplan.hf_config import model_from_hf_config
@@ -19,8 +20,16 @@ def draw(plan: Plan) -> None:
     """The reader, and the way back to the preset once a model has been read."""
     with st.popover("Read a config.json", icon=":material/upload_file:", key="config"):
         st.caption("The config.json of a model, as it stands on the Hugging Face Hub. Nothing is fetched or kept.")
-        uploaded = st.file_uploader("Upload", type="json", max_upload_size=MAX_CONFIG_MB, key="config_file")
-        pasted = st.text_area("or paste", height=160, key="config_text", max_chars=MAX_CONFIG_MB * 2**20)
+        uploaded = st.file_uploader(
+            "Upload", type="json", max_upload_size=MAX_CONFIG_MB, key="config_file", help=VIEW_HELP["config_file"]
+        )
+        pasted = st.text_area(
+            "or paste",
+            height=160,
+            key="config_text",
+            max_chars=MAX_CONFIG_MB * 2**20,
+            help=VIEW_HELP["config_text"],
+        )
         if st.button("Use this model", type="primary", key="use_config"):
             text = uploaded.getvalue() if uploaded else pasted
             try:

@@ -7,7 +7,7 @@ import streamlit as st
 from kvplan import catalog
 from kvplan.breakdown import layer_summary
 from kvplan.dashboard import config_reader, model_finder, trace_reader
-from kvplan.dashboard.inputs import BOUNDS, CHOICES, HELP, STEPS, WORD_NONE, decimals
+from kvplan.dashboard.inputs import BOUNDS, CHOICES, HELP, STEPS, VIEW_HELP, WORD_NONE, decimals
 from kvplan.dashboard.sidebar import CUSTOM, Session, ready_plans
 from kvplan.dashboard.text import escape
 from kvplan.lengths import mean_prompt
@@ -41,7 +41,7 @@ def _draw_ready_plan() -> None:
         format_func=names.get,
         key="ready_plan",
         label_visibility="collapsed",
-        help="A plan worth opening: it sets all fields at once.",
+        help=VIEW_HELP["ready_plan"],
         on_change=_choose_ready_plan,
     )
     # The row is always there: nothing may move below the pointer with the first change.
@@ -53,6 +53,8 @@ def _draw_ready_plan() -> None:
             )
         else:
             st.badge("from a link" if st.session_state["ready_plan"] == CUSTOM else "unchanged", color="gray")
+        # The box's own label is not shown, and with it its help.
+        st.markdown("&nbsp;", help=VIEW_HELP["ready_plan"], width="content")
 
 
 def _choose_ready_plan() -> None:
@@ -61,7 +63,7 @@ def _choose_ready_plan() -> None:
 
 
 def _draw_model(report: Report) -> None:
-    _group("Model")
+    _group("Model", HELP["model"])
     read = report.plan.spec is not None
     _select("model", "Model", catalog.presets("model"), label_visibility="collapsed", disabled=read)
     model_finder.draw(report.plan)
@@ -88,7 +90,7 @@ def _draw_model(report: Report) -> None:
 
 
 def _draw_hardware(report: Report) -> None:
-    _group("Hardware")
+    _group("Hardware", HELP["gpu"])
     _select("gpu", "GPU", catalog.presets("gpu"), label_visibility="collapsed")
     gpu = report.setting.gpu
     bandwidth = gb_per_s(gpu.bandwidth_bytes_per_s)
@@ -143,7 +145,7 @@ def _draw_serving() -> None:
 
 
 def _draw_workload(plan: Plan, report: Report) -> None:
-    _group("Workload")
+    _group("Workload", HELP["workload"])
     _select("workload", "Workload", [*catalog.presets("workload"), "auto"], label_visibility="collapsed")
     lengths = report.setting.lengths
     prompt, output = mean(mean_prompt(lengths)), mean(lengths.mean)
@@ -170,9 +172,10 @@ def _draw_workload(plan: Plan, report: Report) -> None:
         _text("price_date", "Price as of")
 
 
-def _group(name: str) -> None:
+def _group(name: str, help: str | None = None) -> None:
+    """A group's name, with the help of its first control where that has no label to carry it."""
     st.space("xxsmall")
-    st.markdown(f"##### {name}")
+    st.markdown(f"##### {name}", help=help)
 
 
 def _slider(name: str, label: str) -> None:

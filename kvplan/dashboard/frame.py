@@ -33,8 +33,6 @@ def palette() -> Palette:
 def opening(report: Report, verdict: Verdict, metrics: list[Metric]) -> None:
     """The top of a page: what was dropped from the link, the answer in one sentence, and its four numbers."""
     link_notes()
-    for line in st.session_state["session"].wrong:
-        st.error(f"Not changed: {escape(line)}", icon=":material/error:")
     words, link = st.columns([6, 1], gap="small")
     with words, st.container(gap="xxsmall"):
         st.header(escape_sentence(verdict.sentence), anchor=False)
@@ -54,11 +52,13 @@ def opening(report: Report, verdict: Verdict, metrics: list[Metric]) -> None:
 
 
 def link_notes() -> None:
-    """One warning with a line for every part of the link that was dropped."""
-    notes = st.session_state["session"].notes
-    if notes:
-        lines = "\n".join(f"- {escape(shorten(note, 300))}" for note in notes)
+    """One warning with a line for every part of the link that was dropped, and what was wrong with the last input."""
+    session = st.session_state["session"]
+    if session.notes:
+        lines = "\n".join(f"- {escape(shorten(note, 300))}" for note in session.notes)
         st.warning(f"Ignored from the link:\n{lines}", icon=":material/link_off:")
+    for line in session.wrong:
+        st.error(f"Not changed: {escape(line)}", icon=":material/error:")
 
 
 def chart(figure: go.Figure, conclusion: str, key: str, on_click: Callable[[], None] | None = None) -> None:
@@ -75,8 +75,10 @@ def chart(figure: go.Figure, conclusion: str, key: str, on_click: Callable[[], N
     )
 
 
-def pills(label: str, options: list[str], preselected: list[str]) -> list[str]:
+def pills(label: str, options: list[str], preselected: list[str], help: str) -> list[str]:
     """A choice of lines to show. It is a view: kept in the session while its options exist, never part of a link."""
+    # The control's own label is not shown, and with it its help.
+    st.markdown(f":gray[{label.lower()}]", help=help, width="content")
     return st.pills(
         label,
         options,
@@ -85,6 +87,7 @@ def pills(label: str, options: list[str], preselected: list[str]) -> list[str]:
         label_visibility="collapsed",
         key=f"pills {' '.join(options)}",
         persist_state="session",
+        help=help,
     )
 
 
@@ -100,19 +103,23 @@ def table(rows: pd.DataFrame, decimals: dict[str, int], plan_row: pd.Series | No
     st.table(styler, border="horizontal", hide_index=True)
 
 
-def choice(label: str, options: Iterable[str], key: str, default: str | None = None, help: str | None = None) -> str:
+def choice(label: str, options: Iterable[str], key: str, help: str, default: str | None = None) -> str:
     """One of a few, the first unless said otherwise. It is a view: kept in the session, never part of a link."""
     options = list(options)
-    return st.segmented_control(
-        label,
-        options,
-        default=default or options[0],
-        required=True,
-        label_visibility="collapsed",
-        key=key,
-        persist_state="session",
-        help=help,
-    )
+    with st.container(horizontal=True, vertical_alignment="center", width="content", gap="xxsmall"):
+        chosen = st.segmented_control(
+            label,
+            options,
+            default=default or options[0],
+            required=True,
+            label_visibility="collapsed",
+            key=key,
+            persist_state="session",
+            help=help,
+        )
+        # The control's own label is not shown, and with it its help.
+        st.markdown("&nbsp;", help=help, width="content")
+    return chosen
 
 
 def csv(rows: pd.DataFrame, name: str) -> None:

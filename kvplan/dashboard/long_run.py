@@ -6,6 +6,7 @@ import streamlit as st
 
 from kvplan import pool
 from kvplan.dashboard import frame, jobs, trace_reader
+from kvplan.dashboard.inputs import VIEW_HELP
 from kvplan.dashboard.text import escape
 from kvplan.plan import Plan
 from kvplan.report import Report
@@ -26,7 +27,7 @@ def draw(report: Report, arrivals: tuple | None) -> None:
         options.append(_name(trace))
     with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
         frame.heading("A longer run", "requests, under both policies; other pages and users go on meanwhile")
-        chosen = frame.choice("Requests of a longer run", options, "long_run")
+        chosen = frame.choice("Requests of a longer run", options, "long_run", VIEW_HELP["long_run"])
     of_workload = chosen in NUMBERS
     job = _job((report.plan, chosen, arrivals if of_workload else None, None if of_workload else trace))
     if job is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from kvplan import catalog
+from kvplan.dashboard.inputs import VIEW_HELP
 from kvplan.dashboard.sidebar import open_plan
 from kvplan.dashboard.text import escape
 from kvplan.plan import FROM_MODEL, Plan
@@ -22,7 +23,7 @@ def draw(plan: Plan) -> None:
             key="finder_words",
             max_chars=80,
             placeholder="qwen moe, MLA, <10b, Mamba, provisional",
-            help="All words must match. Sizes compare with <, <=, > and >= a number of billions: >100b.",
+            help=VIEW_HELP["finder_words"],
         )
         found = catalog.find_models(words)
         for spec in found[:SHOWN]:

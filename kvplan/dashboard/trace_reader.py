@@ -5,6 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from kvplan.dashboard.frame import once
+from kvplan.dashboard.inputs import VIEW_HELP
 from kvplan.dashboard.sidebar import open_plan
 from kvplan.dashboard.text import escape
 from kvplan.plan import FROM_TRACE, Plan
@@ -26,9 +27,14 @@ def draw(plan: Plan) -> None:
             "Your own requests: CSV or JSON with prompt and output tokens and, if there are any, times. Nothing is "
             "kept; the link carries a summary of the lengths."
         )
-        uploaded = st.file_uploader("Upload", max_upload_size=MAX_TRACE_MB, key="trace_file")
+        uploaded = st.file_uploader(
+            "Upload", max_upload_size=MAX_TRACE_MB, key="trace_file", help=VIEW_HELP["trace_file"]
+        )
         with st.expander("Columns, where the guess is wrong", type="compact", key="trace_columns"):
-            typed = {role: st.text_input(f"{role.capitalize()} from", key=f"trace_{role}") for role in ROLES}
+            typed = {
+                role: st.text_input(f"{role.capitalize()} from", key=f"trace_{role}", help=VIEW_HELP["trace_columns"])
+                for role in ROLES
+            }
         if uploaded is not None:
             _offer(plan, uploaded, {role: name for role, name in typed.items() if name})
     if plan.table is not None and st.button("Back to the workload", type="tertiary", key="drop_table"):

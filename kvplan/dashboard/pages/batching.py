@@ -5,6 +5,7 @@ import streamlit as st
 from kvplan import curves, figures, metrics, verdict
 from kvplan.backlog import backlog, steps_shown
 from kvplan.dashboard import frame
+from kvplan.dashboard.inputs import VIEW_HELP
 from kvplan.dashboard.text import escape
 from kvplan.units import count, percent_exact
 
@@ -28,7 +29,9 @@ with st.container(gap="xsmall"):
 
 with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
     frame.heading("One backlog, slot by slot", "with equal lengths both take the same steps: variation alone is lost")
-    chosen = frame.choice("Lengths of the requests", (AS_THEY_ARE, EQUAL), "backlog_lengths")
+    chosen = frame.choice(
+        "Lengths of the requests", (AS_THEY_ARE, EQUAL), "backlog_lengths", VIEW_HELP["backlog_lengths"]
+    )
 runs = backlog(report, equal=chosen == EQUAL)
 last = steps_shown(runs)
 for column, policy, run in zip(

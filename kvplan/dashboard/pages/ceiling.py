@@ -5,6 +5,7 @@ import streamlit as st
 
 from kvplan import breakdown, curves, figures, ledger, metrics, verdict
 from kvplan.dashboard import frame
+from kvplan.dashboard.inputs import VIEW_HELP
 from kvplan.units import count, gib
 
 report = frame.current_report()
@@ -19,8 +20,9 @@ with left, st.container(gap="xsmall"):
     with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center", key="pills_row"):
         frame.heading("Batch ceiling against context")
         with st.container(horizontal=True, vertical_alignment="center", width="content", gap="small"):
-            st.markdown(":gray[compare]", width="content")
-            shown = frame.pills("Compare", list(others), preselected=curves.preselected(list(others.values())))
+            shown = frame.pills(
+                "Compare", list(others), curves.preselected(list(others.values())), VIEW_HELP["compare"]
+            )
     figure = figures.ceiling_figure(
         report,
         curve,

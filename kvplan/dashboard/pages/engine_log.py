@@ -6,6 +6,7 @@ import streamlit as st
 
 from kvplan import log_comparison, verdict
 from kvplan.dashboard import documents, frame, share
+from kvplan.dashboard.inputs import VIEW_HELP
 from kvplan.dashboard.sidebar import open_plan
 from kvplan.dashboard.text import escape, escape_sentence
 from kvplan.engine_log import parse_engine_log
@@ -20,9 +21,16 @@ st.markdown(
 )
 paste, upload = st.columns([3, 1], gap="medium")
 with upload:
-    uploaded = st.file_uploader("Upload", max_upload_size=MAX_MIB, key="log_file")
+    uploaded = st.file_uploader("Upload", max_upload_size=MAX_MIB, key="log_file", help=VIEW_HELP["log_file"])
 with paste:
-    pasted = st.text_area("Start-up log", height=160, key="log_text", max_chars=MAX_BYTES, placeholder="Paste it here")
+    pasted = st.text_area(
+        "Start-up log",
+        height=160,
+        key="log_text",
+        max_chars=MAX_BYTES,
+        placeholder="Paste it here",
+        help=VIEW_HELP["log_text"],
+    )
 
 text = decoded(uploaded.getvalue()) if uploaded else pasted
 if text.strip():

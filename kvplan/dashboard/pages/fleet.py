@@ -5,6 +5,7 @@ import streamlit as st
 
 from kvplan import fleet_figures, fleet_search, fleet_tables, fleet_words, frontier, metrics, verdict
 from kvplan.dashboard import frame, jobs
+from kvplan.dashboard.inputs import VIEW_HELP
 from kvplan.dashboard.text import escape
 from kvplan.fleet import NO_FLEET
 
@@ -56,7 +57,7 @@ def draw_frontier(report, points, found) -> str:
     """Cost against latency, and which latency was chosen."""
     with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
         frame.heading("Cost against latency", "other splits, by the closed form")
-        latency = LATENCIES[frame.choice("Latency", LATENCIES, "fleet_latency", "TPOT")]
+        latency = LATENCIES[frame.choice("Latency", LATENCIES, "fleet_latency", VIEW_HELP["fleet_latency"], "TPOT")]
     if points:
         figure = fleet_figures.frontier_figure(report, points, found, latency, frame.palette())
         frame.chart(figure, fleet_words.frontier_conclusion(report, points), key="frontier")

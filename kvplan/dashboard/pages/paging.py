@@ -6,6 +6,7 @@ import streamlit as st
 from kvplan import allocation, blocks, curves, metrics, paging_figures, verdict
 from kvplan.allocators import ALLOCATORS
 from kvplan.dashboard import frame
+from kvplan.dashboard.inputs import VIEW_HELP
 from kvplan.dashboard.text import escape
 from kvplan.units import count, round_end
 
@@ -17,8 +18,10 @@ MOMENTS = ("a quarter in", "half-way", "three quarters in")
 def draw_trade(report, answer) -> None:
     """Both sides of the block size: what a larger one wastes, and what it saves."""
     with st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center"):
-        stage = frame.choice("When a sequence is looked at", curves.STAGES, "waste_stage", curves.AT_COMPLETION)
-        unit = frame.choice("Unit of waste", UNITS, "waste_unit")
+        stage = frame.choice(
+            "When a sequence is looked at", curves.STAGES, "waste_stage", VIEW_HELP["waste_stage"], curves.AT_COMPLETION
+        )
+        unit = frame.choice("Unit of waste", UNITS, "waste_unit", VIEW_HELP["waste_unit"])
     curve = curves.block_waste(report, stage)
     left, right = st.columns(2, gap="medium")
     with left, st.container(gap="xsmall"):
@@ -58,7 +61,7 @@ def draw_allocators(report) -> None:
     """The same requests through the same pool, in one extent each or in blocks."""
     with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
         frame.heading("What paging saved", "where the pool's slots are while requests wait, by allocator")
-        allocator = frame.choice("Allocator of contiguous extents", ALLOCATORS, "allocator")
+        allocator = frame.choice("Allocator of contiguous extents", ALLOCATORS, "allocator", VIEW_HELP["allocator"])
     found = frame.once("allocators", (report.plan, allocator), lambda: allocation.compared(report, allocator))
     if found is None:
         st.caption("Nothing to compare: no layer grows with its tokens, or not one request of this workload would run.")
@@ -72,7 +75,7 @@ def draw_allocators(report) -> None:
 
     with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
         frame.heading("A map of the pool", f"{count(found.slots)} slots of a token each, contiguous extents")
-        moment = frame.choice("Moment of the map", MOMENTS, "map_moment", MOMENTS[1])
+        moment = frame.choice("Moment of the map", MOMENTS, "map_moment", VIEW_HELP["map_moment"], MOMENTS[1])
     step = allocation.step_of(found, MOMENTS.index(moment))
     frame.chart(
         paging_figures.map_figure(found, step, frame.palette()),
@@ -82,7 +85,7 @@ def draw_allocators(report) -> None:
     with st.container(gap="xsmall"):
         with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
             frame.heading("Largest free extent", "of all free slots, below 100%, what is free lies in pieces")
-            whole = frame.choice("Share of the largest free extent", OF_WHAT, "extent_share")
+            whole = frame.choice("Share of the largest free extent", OF_WHAT, "extent_share", VIEW_HELP["extent_share"])
         last = round_end(allocation.last_step(found))
         frame.chart(
             paging_figures.extent_figure(found, last, whole == OF_FREE, frame.palette()),

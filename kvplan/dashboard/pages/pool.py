@@ -5,6 +5,7 @@ import streamlit as st
 
 from kvplan import lifecycle, metrics, moments, pool, pool_figures, shapes, verdict
 from kvplan.dashboard import frame, long_run
+from kvplan.dashboard.inputs import VIEW_HELP
 from kvplan.dashboard.text import escape
 from kvplan.units import count, gib_or_less
 
@@ -43,7 +44,7 @@ def draw_holders(report, runs) -> None:
     """Who holds what in a moment of the run on demand."""
     with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
         frame.heading("Who holds what", "requests running together on demand, MiB on each device")
-        moment = frame.choice("Moment", runs.moments, f"moment {' '.join(runs.moments)}")
+        moment = frame.choice("Moment", runs.moments, f"moment {' '.join(runs.moments)}", VIEW_HELP["moment"])
     held = "Held, MiB"
     decimals = {held: 1, "Booked on demand, MiB": 1, "Booked by reserve, MiB": 1}
     frame.table(pd.DataFrame(moments.holders(report, runs.moments[moment])), decimals=decimals)

@@ -4,6 +4,7 @@ import streamlit as st
 
 from kvplan import rates, throughput, throughput_figures, throughput_words
 from kvplan.dashboard import frame
+from kvplan.dashboard.inputs import VIEW_HELP
 from kvplan.dashboard.text import escape
 from kvplan.units import count
 
@@ -18,7 +19,7 @@ def draw_rates(report, found) -> None:
     with st.container(gap="xsmall"):
         with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
             frame.heading("Throughput against batch", "what meets every limit is tinted")
-            per = PER[frame.choice("Output tokens of", PER, "rates_per")]
+            per = PER[frame.choice("Output tokens of", PER, "rates_per", VIEW_HELP["rates_per"])]
         frame.chart(
             throughput_figures.rates_figure(report, found, per, frame.palette()),
             f"Output tokens a second rise with the batch; {throughput_words.BINDING[found.binding]}",
@@ -37,7 +38,7 @@ def draw_little(report, found) -> None:
     """Any two of L, lambda and W give the third; memory caps the first."""
     frame.heading("Little's law", "requests in the system = requests a second × seconds in the system; give any two")
     own = {"concurrency": found.own.concurrency, "rate": found.own.requests_per_s, "time_s": found.own.e2e_s}
-    wanted = UNKNOWNS[frame.choice("Find", UNKNOWNS, "little_unknown")]
+    wanted = UNKNOWNS[frame.choice("Find", UNKNOWNS, "little_unknown", VIEW_HELP["little_unknown"])]
     given = [name for name in own if name != wanted]
     columns = st.columns(3, gap="medium")
     values = {}
@@ -50,9 +51,10 @@ def draw_little(report, found) -> None:
                 format="%.4g",
                 # Another plan brings its own numbers.
                 key=f"little_{name}_{own[name]:.4g}",
+                help=VIEW_HELP[name],
             )
     with columns[2]:
-        st.metric(LABELS[wanted], f"{throughput.little(**values):,.2f}")
+        st.metric(LABELS[wanted], f"{throughput.little(**values):,.2f}", help=VIEW_HELP[wanted])
     st.caption(escape(throughput_words.capped(report, values)) + ".")
 
 

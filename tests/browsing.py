@@ -1,0 +1,132 @@
+"""A browser of its own for the dashboard: the server, the pages, and the moves that its tests share."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from kvplan import Plan, decode_link, evaluate
+
+ROOT = Path(__file__).parents[1]
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+if CHROMIUM is None and not os.environ.get("KVPLAN_REQUIRE_BROWSER"):
+    pytest.skip("browser tests: no Chromium found on this machine", allow_module_level=True)
+
+from playwright.sync_api import Page, expect, sync_playwright  # noqa: E402
+
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+PAGES_OF_TEXT = ("/engine-log", "/guide", "/help")
+"""Pages that open without a number."""
+
+
+@contextmanager
+def serving():
+    """The dashboard on a free port of this machine; its address."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(port)]
+    options = ["--server.address", "127.0.0.1", "--server.headless", "true", "--server.fileWatcherType", "none"]
+    process = subprocess.Popen([*command, *options], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    address = f"http://127.0.0.1:{port}"
+    try:
+        _wait_until_healthy(address, process)
+        yield address
+    finally:
+        process.terminate()
+        process.wait(timeout=10)
+
+
+@contextmanager
+def browsing():
+    """A Chromium of this machine."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def opened(server: str, browser, path: str = "/", width: int = 1440, height: int = 900, scheme: str = "light"):
+    """An address in a fresh browser; at the end nothing may have failed, and no other host been asked."""
+    context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
+    page = context.new_page()
+    foreign, broken = [], []
+    page.on("request", lambda request: _is_foreign(request.url, server) and foreign.append(request.url))
+    page.on("pageerror", lambda error: broken.append(str(error)))
+    try:
+        go(page, server + path)
+        yield page
+        assert page.locator("[data-testid=stException]").count() == 0
+        assert not foreign
+        assert not broken
+    finally:
+        context.close()
+
+
+def go(page: Page, url: str) -> None:
+    page.goto(url)
+    has_metrics = not any(path in url for path in PAGES_OF_TEXT)
+    page.wait_for_selector("[data-testid=stMetricValue]" if has_metrics else "[data-testid=stMain] h2", timeout=60_000)
+    settle(page)
+
+
+def settle(page: Page) -> None:
+    """Wait until the script has run, and the browser has written the address."""
+    page.wait_for_timeout(250)
+    page.wait_for_selector("[data-testid=stApp][data-test-script-state=notRunning]")
+    page.wait_for_timeout(250)
+
+
+def slider(page: Page, field: str):
+    return page.locator(f".st-key-{field} input[type=range]")
+
+
+def choose(page: Page, field: str, text: str) -> None:
+    page.locator(f".st-key-{field} input").click()
+    page.keyboard.type(text)
+    page.keyboard.press("Enter")
+    settle(page)
+
+
+def plan_of(page: Page) -> Plan:
+    plan, notes = decode_link(page.url)
+    assert notes == []
+    return plan
+
+
+def expect_answer(page: Page, plan: Plan) -> None:
+    """The page shows the ceiling of that plan."""
+    ceiling = f"{evaluate(plan).capacity.batch_ceiling:,}"
+    expect(page.locator("[data-testid=stMetricValue]").first).to_have_text(ceiling)
+
+
+def _wait_until_healthy(address: str, process: subprocess.Popen) -> None:
+    for _ in range(120):
+        assert process.poll() is None, "the dashboard stopped before it was up"
+        try:
+            with urllib.request.urlopen(f"{address}/_stcore/health", timeout=2) as reply:
+                if reply.read() == b"ok":
+                    return
+        except OSError:
+            pass
+        time.sleep(0.5)
+    raise AssertionError("the dashboard was not up within a minute")
+
+
+def _is_foreign(url: str, server: str) -> bool:
+    return url.startswith(("http", "ws")) and not url.replace("ws:", "http:").startswith(server)
