@@ -12,11 +12,11 @@ from kvplan.review import DETAILS, Review, Section, Table
 from kvplan.text_tables import is_numbers
 from kvplan.units import capitalised
 
-CHART_HEIGHT = 235
+CHART_HEIGHT = 210
 """Pixels of a chart before it is made smaller, so that its words keep their room."""
 COLOURS = f":root {{ --page: {LIGHT.page}; --ink: {LIGHT.ink}; --muted: {LIGHT.muted}; --border: {LIGHT.border}; }}"
 STYLE = """
-@page { margin: 10mm 12mm; }
+@page { margin: 8mm 12mm; }
 body { margin: 0; background: var(--page); color: var(--ink); font: 13px/1.4 system-ui, Roboto, sans-serif; }
 main { max-width: 720px; margin: 24px auto; padding: 0 12px; }
 h1 { font-size: 21px; line-height: 1.25; margin: 0 0 4px; }
@@ -26,7 +26,7 @@ p { margin: 0 0 4px; }
 p.answer { font-size: 17px; font-weight: 600; }
 p.muted, li, p.made, p.link { color: var(--muted); }
 p.muted { font-size: 11.5px; }
-p.made, p.link { font-size: 9px; overflow-wrap: anywhere; }
+p.made, p.link { font-size: 8.5px; margin: 0; overflow-wrap: anywhere; }
 .charts { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 4px 16px; margin: 6px 0; }
 .chart { min-width: 0; overflow: hidden; }
 .chart > div { zoom: 0.72; }

@@ -333,7 +333,10 @@ def test_charts_stand_still_while_the_context_moves(open_page):
         assert standing() == before
 
 
-SHEET_PX = {"A4": ((210 - 24) / 25.4 * 96, (297 - 20) / 25.4 * 96), "Letter": (7.56 * 96, 10.21 * 96)}
+SHEET_PX = {
+    "A4": ((210 - 24) / 25.4 * 96, (297 - 16) / 25.4 * 96),
+    "Letter": (816 - 24 / 25.4 * 96, 1056 - 16 / 25.4 * 96),
+}
 """Width and height of a sheet in CSS pixels, without the margins that the review's own style asks for."""
 
 
@@ -343,7 +346,7 @@ SHEET_PX = {"A4": ((210 - 24) / 25.4 * 96, (297 - 20) / 25.4 * 96), "Letter": (7
 )
 def test_what_decides_in_a_review_prints_on_one_sheet(browser, tmp_path, sheet, plan):
     path = tmp_path / "review.html"
-    path.write_text(review_file(evaluate(plan), "html"), encoding="utf-8")
+    path.write_text(review_file(plan, "https://plans.example.org/", "html"), encoding="utf-8")
     width, height = SHEET_PX[sheet]
     page = browser.new_page(viewport={"width": int(width), "height": int(height)})
     page.emulate_media(media="print")
