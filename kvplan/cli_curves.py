@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from kvplan.cli_options import BadInput, add_plan_options, as_json, evaluated, plan_of, trace_of
 from kvplan.specs import shorten
-from kvplan.units import count
 
 if TYPE_CHECKING:
     from kvplan.answers import Answer
@@ -87,11 +86,9 @@ def _points(option: str, field: str, text: str | None) -> list[int] | None:
     if text is None:
         return None
     try:
-        values = axis_from_text(field, text)
+        values = axis_from_text(field, text, MOST_POINTS)
     except ValueError as error:
         raise BadInput(f"{option}: {error}") from None
     if None in values:
         raise BadInput(f"{option}: must be numbers, got 'auto'")
-    if len(values) > MOST_POINTS:
-        raise BadInput(f"{option}: at most {count(MOST_POINTS)} values can be given, got {count(len(values))}")
     return sorted(values)

@@ -214,7 +214,7 @@ def test_any_plan_of_known_presets_has_every_answer_in_both_forms(plan):
     [
         (["ceiling", "--contexts", "0"], "--contexts: context: Input should be greater than or equal to 1, got '0'"),
         (["ceiling", "--contexts", "9:5:1"], "--contexts: context: a range goes up, got 9:5:1"),
-        (["ceiling", "--contexts", "1:20000:1"], "--contexts: at most 10,000 values can be given, got 20,000"),
+        (["ceiling", "--contexts", "1:20000:1"], "--contexts: context: an axis has 1 to 10,000 values, got 20,000"),
         (["batching", "--batches", "1,auto"], "--batches: must be numbers, got 'auto'"),
         (["batching", "--batches", "many"], "--batches: batch: "),
         (["paging", "--blocks", "65537"], "--blocks: block_size: "),

@@ -108,7 +108,9 @@ def shown_commands(page: str, text: str) -> list[Shown]:
     return found
 
 
-SHOWN = [shown for page, text in DOCUMENTS.items() for shown in shown_commands(page, text)]
+IN_ORDER = "docs/first-steps.md"
+"""Its commands hang on a file that is written on the way: `test_first_steps` takes the steps one after another."""
+SHOWN = [shown for page, text in DOCUMENTS.items() if page != IN_ORDER for shown in shown_commands(page, text)]
 
 
 def commands() -> set[str]:
@@ -156,7 +158,9 @@ def test_every_block_of_python_is_a_doctest_and_every_document_is_collected():
     assert "--doctest-glob=*.md" in options["addopts"]
     assert {"README.md", "CONTRIBUTING.md", "docs"} <= set(options["testpaths"])
     blocks = {page: re.findall(r"^```(\w*)\n(.*?)^```$", text, re.M | re.S) for page, text in DOCUMENTS.items()}
-    assert {word for found in blocks.values() for word, _ in found} <= {"python", "json"}
+    words = {page: {word for word, _ in found} for page, found in blocks.items()}
+    assert words.pop(IN_ORDER) == {"toml"}
+    assert set().union(*words.values()) <= {"python", "json"}
     assert [body for found in blocks.values() for word, body in found if word == "python" and ">>>" not in body] == []
 
 

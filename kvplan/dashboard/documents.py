@@ -17,6 +17,7 @@ FOLDER = Path(__file__).parents[2] / "docs"
 TITLES = {
     "accuracy": "Accuracy",
     "throughput": "Step times",
+    "first-steps": "First steps",
     "formulas": "Formulas",
     "engine-rules": "Engine rules",
     "workloads": "Workloads",
