@@ -307,9 +307,9 @@ class Clock:
         return 0, math.nan
 
     def _read_text(self, text: str) -> tuple[int, float]:
-        if text[4:5] == "-":
-            moment = MOMENT.fullmatch(text)
-            whole = _epoch_second(moment[1], moment[3]) if moment else None
+        # A number may have its fifth sign there too: 3.9e-05.
+        if text[4:5] == "-" and (moment := MOMENT.fullmatch(text)):
+            whole = _epoch_second(moment[1], moment[3])
             if whole is None:
                 return 0, math.nan
             if self.base is None:

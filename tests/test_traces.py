@@ -839,6 +839,12 @@ def test_times_without_a_span_are_told_from_no_times():
     assert "no rate, all requests came at once" in remarks(read("time,prompt,output\n5,1,1\n5,2,2\n"))
 
 
+@pytest.mark.parametrize("time", ["3.9e-05", "1.0e-06", "2.5E-01"])
+def test_a_time_with_an_exponent_is_a_number_and_no_date(time):
+    trace = read(f"time,prompt,output\n0,1,1\n{time},2,2\n")
+    assert (trace.arrivals_s.tolist(), trace.skipped) == ([0.0, float(time)], {})
+
+
 # Anything at all
 
 arrivals = st.integers(0, 10**6) | st.floats(0, 10**6)
