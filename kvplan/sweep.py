@@ -338,13 +338,16 @@ def _point(plan: Plan, names: list[str], model: ModelSpec | None) -> dict:
 
 
 def _simulated(report: Report) -> dict | None:
-    """What `simulate` says of the plan, at its rate where it has one; None where it cannot be served."""
+    """What `simulate` says of the plan, at its rate where it has one; None where it cannot be run."""
     from kvplan import pool
 
     if not report.capacity.batch_ceiling:
         return None
     requests = pool.requests_of(report.setting, pool.usual_number(report))
-    return pool.to_dict(report.plan, pool.runs(report, requests, pool.arrivals_of(report.setting)))
+    try:
+        return pool.to_dict(report.plan, pool.runs(report, requests, pool.arrivals_of(report.setting)))
+    except ValueError:
+        return None
 
 
 def column(values: list) -> np.ndarray:
