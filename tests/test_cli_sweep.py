@@ -1,6 +1,7 @@
 """`kvplan sweep` as a user runs it: a table on standard output or in a file, resumed where it stopped."""
 
 import csv
+import functools
 import io
 import json
 import os
@@ -84,7 +85,9 @@ def test_a_killed_sweep_goes_on_and_ends_as_one_that_was_not(tmp_path):
 def test_an_interrupted_sweep_says_nothing_and_keeps_its_blocks(tmp_path):
     path, partial = tmp_path / "found.csv", tmp_path / "found.csv.partial"
     command = [sys.executable, "-m", "kvplan", *SLOW, "-o", str(path)]
-    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+    # Where tests run in the background their children would inherit that an interrupt is ignored.
+    heard = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, preexec_fn=heard) as process:
         while process.poll() is None and not partial.exists():
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
