@@ -1,7 +1,6 @@
 """`kvplan sweep` as a user runs it: a table on standard output or in a file, resumed where it stopped."""
 
 import csv
-import functools
 import io
 import json
 import os
@@ -82,18 +81,22 @@ def test_a_killed_sweep_goes_on_and_ends_as_one_that_was_not(tmp_path):
     assert not partial.exists()
 
 
-def test_an_interrupted_sweep_says_nothing_and_keeps_its_blocks(tmp_path):
+def test_an_interrupted_sweep_says_nothing_and_keeps_its_blocks(tmp_path, monkeypatch):
     path, partial = tmp_path / "found.csv", tmp_path / "found.csv.partial"
-    command = [sys.executable, "-m", "kvplan", *SLOW, "-o", str(path)]
-    # Where tests run in the background their children would inherit that an interrupt is ignored.
-    heard = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, preexec_fn=heard) as process:
-        while process.poll() is None and not partial.exists():
-            time.sleep(0.01)
-        process.send_signal(signal.SIGINT)
-        assert process.stderr.read() == ""
-    assert process.returncode == 130
-    assert partial.exists()
+    module, seen = sys.modules["kvplan.sweep"], []
+
+    def interrupted(plan, names, model, counted=module._point):
+        seen.append(plan)
+        if len(seen) == 4:
+            raise KeyboardInterrupt
+        return counted(plan, names, model)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "_point", interrupted)
+        run = called(*SLOW, "-o", str(path))
+    assert (run.returncode, run.stdout, run.stderr) == (130, "", "")
+    assert partial.read_bytes().count(b"\n") == 1 + 3
+    assert called(*SLOW, "-o", str(path)).stderr.startswith(f"kvplan: going on from {partial}\n")
 
 
 def test_a_terminal_sees_how_far_it_is():
