@@ -57,6 +57,11 @@ def position(ascending: list, value):
     )
 
 
+def or_none(value):
+    """None for a number that is 0; arrays as they are, in which 0 stands for none."""
+    return value if isinstance(value, np.ndarray) else value or None
+
+
 def every(condition) -> bool:
     """Whether a condition holds everywhere."""
     return bool(condition.all()) if isinstance(condition, np.ndarray) else bool(condition)

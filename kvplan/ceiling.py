@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kvplan.arrays import choose, every, floor, maximum, minimum
+from kvplan.arrays import choose, every, floor, maximum, minimum, or_none
 from kvplan.cache import shared_blocks
 from kvplan.catalog import Setting, restarted
 from kvplan.engine import (
@@ -165,15 +165,10 @@ def smallest_tp(setting: Setting) -> tuple:
             continue
         pool_bytes = budget(candidate).pool_bytes
         leaves_pool = choose((pool_bytes > 0) & (leaves_pool == 0), tp, leaves_pool)
-        fits = (pool_bytes > 0) & starts_at(shape, candidate, context, pool_bytes)
-        starts = choose(fits & (starts == 0), tp, starts)
+        starts = choose(starts_at(shape, candidate, context, pool_bytes) & (starts == 0), tp, starts)
         if every(starts != 0):
             break
-    return _or_none(starts), _or_none(leaves_pool)
-
-
-def _or_none(tp):
-    return tp if isinstance(tp, np.ndarray) else tp or None
+    return or_none(starts), or_none(leaves_pool)
 
 
 def _quota(fraction: float, by_memory):

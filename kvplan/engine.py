@@ -11,10 +11,8 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
-import numpy as np
-
 from kvplan import compressed
-from kvplan.arrays import choose, every, floor, maximum, minimum
+from kvplan.arrays import choose, every, floor, maximum, minimum, or_none
 from kvplan.cache import Store, state_bytes, stored, stores
 from kvplan.catalog import Setting, Structural, Structure
 from kvplan.engine_facts import BLOCK_SIZE, COMPRESSED_BLOCK, MLA_ALIGNMENT, attention_block_size, device_class
@@ -199,15 +197,15 @@ def start_check(layout: Layout, setting: Setting, context, available_bytes) -> S
     arrays, in which a `suggested_context` of 0 stands for none."""
     in_flight = in_flight_tokens(setting, context)
     per_request = blocks_per_request(layout, context, in_flight)
-    cost, fits = layout.bytes_per_block, True
+    cost = layout.bytes_per_block
     for stage_cost in reversed(dict.fromkeys(layout.stage_block_bytes)):
-        enough = stage_cost * per_request <= available_bytes - stage_cost
-        cost, fits = choose(enough, cost, stage_cost), enough & fits
-    suggested = None
+        cost = choose(stage_cost * per_request > available_bytes - stage_cost, stage_cost, cost)
+    needed_bytes, usable_bytes = cost * per_request, available_bytes - cost
+    fits, suggested = needed_bytes <= usable_bytes, None
     if not every(fits):
         usable_blocks = choose(fits, 0, available_bytes // cost - 1)
         suggested = _longest(layout, maximum(usable_blocks, 0), context, in_flight)
-    return StartCheck(fits, cost * per_request, available_bytes - cost, suggested)
+    return StartCheck(fits, needed_bytes, usable_bytes, suggested)
 
 
 def starts_at(layout: Layout, setting: Setting, context, available_bytes):
@@ -224,7 +222,7 @@ def _longest(layout: Layout, usable_blocks, context, in_flight):
         middle = (low + high + 1) // 2
         enough = blocks_per_request(layout, middle, in_flight) <= usable_blocks
         low, high = choose(enough, middle, low), choose(enough, high, middle - 1)
-    return low if isinstance(low, np.ndarray) else low or None
+    return or_none(low)
 
 
 def _layer_specs(setting: Structure, block_size: int) -> dict[CacheSpec, list[int]]:
