@@ -6,7 +6,6 @@ import argparse
 import math
 import sys
 from collections.abc import Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,6 +29,8 @@ from kvplan.specs import shorten
 from kvplan.units import count
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from kvplan.sweep import Sweep
 
 MOST_PROCESSES = 256
@@ -159,6 +160,8 @@ def _blocks(plan: Plan, axes: dict[str, list], names: list[str], output: Path | 
 def _executor(options: argparse.Namespace) -> Iterator[Executor | None]:
     """Who runs the blocks; what goes wrong elsewhere is one line here."""
     if options.processes is not None:
+        from concurrent.futures import ProcessPoolExecutor
+
         with ProcessPoolExecutor(whole_number("--processes", options.processes, MOST_PROCESSES)) as executor:
             yield executor
     elif options.dask is not None:

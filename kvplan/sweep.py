@@ -10,7 +10,6 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, as_completed
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from itertools import groupby, pairwise, product
@@ -39,6 +38,8 @@ from kvplan.specs import ModelSpec, shorten
 from kvplan.version import VERSION
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from kvplan.scheduler import Progress
 
 COUNTED = {"cache": CacheReport, "memory": Memory, "engine": EngineReport, "capacity": CapacityReport}
@@ -228,6 +229,8 @@ def _run(todo: list[tuple[int, Block]], names: list[str], model: ModelSpec | Non
         for task in tasks:
             yield from block_values(task, names, model, VERSION)
         return
+    from concurrent.futures import as_completed
+
     futures = [executor.submit(block_values, task, names, model, VERSION) for task in tasks]
     try:
         for future in as_completed(futures):
