@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections.abc import Iterable
@@ -11,7 +10,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from kvplan.plan import OPTIONAL, Plan
-from kvplan.specs import problems, shorten, shown
+from kvplan.specs import nearest, problems, shorten, shown
 
 MOST_VALUES = 10_000_000
 """Of one axis."""
@@ -30,8 +29,7 @@ def axis_values(name: str, values: Iterable, most: int = MOST_VALUES) -> list:
     ([1024, 2048, 3072, 4096], ['auto', 'bf16'])
     """
     if name not in Plan.model_fields:
-        near = ", ".join(difflib.get_close_matches(str(name), Plan.model_fields, n=3, cutoff=0.5))
-        raise ValueError(f"{shorten(str(name))}: no field of a plan{near and f'; nearest: {near}'}")
+        raise ValueError(f"{shorten(str(name))}: no field of a plan{nearest(str(name), Plan.model_fields, 0.5)}")
     if isinstance(values, str) or not isinstance(values, Iterable):
         raise ValueError(f"{name}: an axis is a list of values, got {shown(values)}")
     if hasattr(values, "__len__"):

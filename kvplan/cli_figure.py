@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 
 from kvplan.charts import CHARTS
 from kvplan.cli_options import (
@@ -19,7 +18,7 @@ from kvplan.cli_options import (
 )
 from kvplan.links import encode_link
 from kvplan.report import Report
-from kvplan.specs import shorten
+from kvplan.specs import nearest, shorten
 from kvplan.units import capitalised
 
 ENDINGS = {".html": "html", ".json": "json"}
@@ -64,9 +63,8 @@ def _name(name: str | None) -> str:
         return name
     if name is None:
         raise BadInput(f"figure: a chart is needed, one of {', '.join(CHARTS)}")
-    nearest = ", ".join(difflib.get_close_matches(name, CHARTS, cutoff=0.5))
-    near = f"nearest: {nearest}; " if nearest else ""
-    raise BadInput(f"figure: no chart named {shorten(repr(name))}; {near}there are {', '.join(CHARTS)}")
+    near = nearest(name, CHARTS, 0.5)
+    raise BadInput(f"figure: no chart named {shorten(repr(name))}{near}; there are {', '.join(CHARTS)}")
 
 
 def _text(report: Report, name: str, form: str, theme: str) -> str:

@@ -6,7 +6,6 @@ raises ValueError with the reason.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -21,7 +20,7 @@ from kvplan.fleet_search import Trial, at_peak
 from kvplan.frontier import has_rate
 from kvplan.plan import Flag, Fraction, Number, Tokens
 from kvplan.report import Report, evaluate
-from kvplan.specs import Frozen, ModelSpec, problems, shorten
+from kvplan.specs import Frozen, ModelSpec, nearest, problems, shorten
 from kvplan.units import GIB, target
 
 Limit = int | float | bool | str
@@ -277,5 +276,4 @@ def fits(report: Report) -> bool:
 
 
 def _unknown(name: str) -> str:
-    near = difflib.get_close_matches(shorten(name), EXPECTATIONS, n=3)
-    return f"is no expectation; nearest: {', '.join(near)}" if near else "is no expectation"
+    return f"is no expectation{nearest(shorten(name), EXPECTATIONS)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Iterable
 from typing import Annotated, Literal
@@ -357,6 +358,16 @@ def require_one_of(name: str, value, known: Iterable) -> None:
     """Raises ValueError, with the field, the rule and the value, for a word that is none of those known."""
     if value not in known:
         raise ValueError(f"{name}: must be one of {', '.join(known)}, got {shown(value)}")
+
+
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """The end of a message about a name that is none of those known: the three most like it, empty where none is.
+
+    >>> nearest("contxt", ["context", "tp"]), nearest("colour", ["tp"])
+    ('; nearest: context', '')
+    """
+    near = ", ".join(difflib.get_close_matches(name, list(known), n=3, cutoff=cutoff))
+    return near and f"; nearest: {near}"
 
 
 def parsed_json(text: str):

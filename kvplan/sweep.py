@@ -7,7 +7,6 @@ bit. Blocks do not hang on each other, so any executor may run them, here or on 
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -34,7 +33,7 @@ from kvplan.report import (
     counted,
     evaluate,
 )
-from kvplan.specs import ModelSpec, shorten
+from kvplan.specs import ModelSpec, nearest, shorten
 from kvplan.version import VERSION
 
 if TYPE_CHECKING:
@@ -163,8 +162,8 @@ def column_names(columns: Iterable[str] | None = None) -> list[str]:
     for asked in columns:
         names = [name for name in every_column() if name == asked or name.startswith(f"{asked}.")]
         if not names:
-            near = ", ".join(difflib.get_close_matches(str(asked), every_column(), n=3, cutoff=0.3))
-            raise ValueError(f"columns: no {shorten(str(asked))!r} in a report{near and f'; nearest: {near}'}")
+            near = nearest(str(asked), every_column(), 0.3)
+            raise ValueError(f"columns: no {shorten(str(asked))!r} in a report{near}")
         found |= dict.fromkeys(names)
     return list(found)
 
