@@ -20,6 +20,7 @@ from kvplan.cli_options import (
     evaluated,
     plan_of,
     trace_of,
+    writing,
 )
 from kvplan.plan import Plan, from_text
 from kvplan.specs import shorten
@@ -154,10 +155,8 @@ def _fitted(plan: Plan) -> Plan:
 def _write_junit(path: Path, found: CheckResult) -> None:
     from kvplan.junit import junit_xml
 
-    try:
+    with writing(path, "--junit"):
         path.write_bytes(junit_xml(found))
-    except OSError as error:
-        raise BadInput(f"--junit: {shorten(str(path))} cannot be written, {error.strerror}") from None
 
 
 def _as_json(found: CheckResult) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -165,10 +166,17 @@ def write_output(path: Path | None, text: str) -> None:
     if path is None:
         sys.stdout.write(text)
         return
-    try:
+    with writing(path):
         path.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def writing(path: Path, option: str = "-o") -> Iterator[None]:
+    """A file that cannot be written is one line with the option that asked for it."""
+    try:
+        yield
     except OSError as error:
-        raise BadInput(f"-o: {shorten(str(path))} cannot be written, {error.strerror}") from None
+        raise BadInput(f"{option}: {shorten(str(path))} cannot be written, {error.strerror}") from None
 
 
 def progress_bar() -> Progress | None:

@@ -23,6 +23,7 @@ from kvplan.cli_options import (
     require,
     trace_of,
     whole_number,
+    writing,
 )
 from kvplan.plan import Plan
 from kvplan.specs import shorten
@@ -82,10 +83,8 @@ def _sweep(options: argparse.Namespace) -> None:
     if output is None:
         sweep_files.write_text(found, form, sys.stdout)
         return
-    try:
+    with writing(output):
         sweep_files.write_file(found, form, output)
-    except OSError as error:
-        raise BadInput(f"-o: {shorten(str(output))} cannot be written, {error.strerror}") from None
     _partial(output).unlink(missing_ok=True)
     print(f"kvplan: {count(math.prod(found.shape))} plans in {output}", file=sys.stderr)
 
@@ -146,11 +145,10 @@ def _blocks(plan: Plan, axes: dict[str, list], names: list[str], output: Path | 
         return None, None
     path = _partial(output)
     try:
-        done = sweep_files.read_blocks(path, sweep_files.header(plan, axes, names))
+        with writing(path):
+            done = sweep_files.read_blocks(path, sweep_files.header(plan, axes, names))
     except ValueError as error:
         raise BadInput(f"-o: {error}") from None
-    except OSError as error:
-        raise BadInput(f"-o: {shorten(str(path))} cannot be written, {error.strerror}") from None
     if done:
         print(f"kvplan: going on from {path}", file=sys.stderr)
     return done, sweep_files.block_writer(path)
