@@ -71,7 +71,7 @@ def documents(folder: Path) -> dict[str, Document]:
     for name, short in TITLES.items():
         path = folder / f"{name}.md"
         if path.is_file():
-            title, _, text = path.read_text(encoding="utf-8").partition("\n")
+            title, _, text = _read(path).partition("\n")
             found[short] = Document(name, title.lstrip("# "), text)
     return found
 
@@ -95,13 +95,19 @@ def linked(part: str, whole: str, folder: Path, query: str) -> str:
         name = match["file"].removesuffix(".md")
         if name not in TITLES:
             return match["text"]
-        target = (folder / match["file"]).read_text(encoding="utf-8") if match["anchor"] else ""
+        target = _read(folder / match["file"]) if match["anchor"] else ""
         anchor = f"#{app_anchor(match['anchor'], target)}" if match["anchor"] else ""
         words = TITLES[name] if match["text"] == match["file"] else match["text"]
         return f"[{words}]({address(name, query)}{anchor})"
 
     own = OWN.sub(lambda match: f"](#{app_anchor(match['anchor'], whole)})", part.replace(f"{DASHBOARD}?", "./?"))
     return LINK.sub(to_document, own)
+
+
+@lru_cache(maxsize=64)
+def _read(path: Path) -> str:
+    """A file of the folder, read once, as a page that links to its headings asks for it at every run."""
+    return path.read_text(encoding="utf-8")
 
 
 def contents(document: Document) -> str:
