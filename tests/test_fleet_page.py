@@ -8,8 +8,8 @@ from test_pages import opened, plan_of, spec_of, table_with
 
 from kvplan import Plan, evaluate, fleet_tables, fleet_words, frontier, metrics, verdict
 from kvplan.dashboard import jobs
-from kvplan.dashboard.text import escape, escape_sentence
 from kvplan.links import decode_link, short_query
+from kvplan.markdown import escape, escape_sentence
 from kvplan.palette import POOL_FILL
 
 LONGEST_WAIT_S = 90

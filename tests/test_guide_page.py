@@ -4,9 +4,9 @@ import pytest
 from test_pages import opened, plan_of
 
 from kvplan import Plan, evaluate, guide_words, load_preset, presets
-from kvplan.dashboard.text import escape
 from kvplan.guide import QUESTIONS, answers
 from kvplan.links import short_query
+from kvplan.markdown import escape
 
 GUESSES = {"fits_short": "100", "fits_long": "54", "busy": "75%", "gain": "1.5"}
 

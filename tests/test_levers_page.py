@@ -7,9 +7,9 @@ from test_levers import PLANS, found_of
 from test_pages import opened, plan_of, spec_of, table_with
 
 from kvplan import Plan, decode_link, evaluate, presets
-from kvplan.dashboard.text import escape, escape_sentence
 from kvplan.levers_words import about_cost, about_price, metrics, opening, sources, table
 from kvplan.links import short_query
+from kvplan.markdown import escape, escape_sentence
 from kvplan.palette import POOL_FILL
 
 

@@ -10,10 +10,10 @@ from test_engine_log import SGLANG, V0, V1, damaged, ranks_log
 from test_log_comparison import NO_ROOM, PLAIN, pool, started, tokens, weights
 
 from kvplan import EngineLog, Plan, decode_link, parse_engine_log, verdict
-from kvplan.dashboard.text import escape, escape_sentence
 from kvplan.links import short_query
 from kvplan.log_comparison import compare, table
 from kvplan.log_text import MAX_BYTES
+from kvplan.markdown import escape, escape_sentence
 
 APP = str(Path(__file__).parents[1] / "app.py")
 PAGE = "kvplan/dashboard/pages/engine_log.py"

@@ -25,8 +25,8 @@ from kvplan import (
     verdict,
 )
 from kvplan.dashboard import inputs, sidebar
-from kvplan.dashboard.text import escape, escape_sentence
 from kvplan.links import short_query
+from kvplan.markdown import escape, escape_sentence
 from kvplan.texts import spec_text
 
 APP = str(Path(__file__).parents[1] / "app.py")

@@ -6,8 +6,8 @@ from test_pool import KINDS
 
 from kvplan import Plan, allocation, blocks, curves, evaluate, metrics, presets, verdict
 from kvplan.allocators import ALLOCATORS
-from kvplan.dashboard.text import escape, escape_sentence
 from kvplan.links import short_query
+from kvplan.markdown import escape, escape_sentence
 from kvplan.palette import POOL_FILL
 
 SERVED = {**KINDS, "lfm2-1.2b": Plan(model="lfm2-1.2b")}

@@ -8,8 +8,8 @@ from test_pool import KINDS
 
 from kvplan import Plan, evaluate, lifecycle, metrics, moments, pool, pool_figures, presets, shapes, verdict
 from kvplan.dashboard import jobs
-from kvplan.dashboard.text import escape, escape_sentence
 from kvplan.links import short_query
+from kvplan.markdown import escape, escape_sentence
 from kvplan.traces import read_trace
 from kvplan.traffic import of_trace
 

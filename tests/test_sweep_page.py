@@ -8,8 +8,8 @@ from test_pages import opened, plan_of, spec_of
 
 from kvplan import Plan, evaluate, presets
 from kvplan.dashboard import sweep_inputs
-from kvplan.dashboard.text import escape, escape_sentence
 from kvplan.links import short_query
+from kvplan.markdown import escape, escape_sentence
 from kvplan.sweep_axes import axis
 from kvplan.sweep_grid import QUANTITIES, Map, grid, limit_of, own_cell
 from kvplan.sweep_words import axis_note, legend, metrics, opening, table

@@ -7,8 +7,8 @@ from test_pages import opened, plan_of, table_with
 from test_pool import KINDS
 
 from kvplan import Plan, evaluate, presets, rates, throughput_words
-from kvplan.dashboard.text import escape, escape_sentence
 from kvplan.links import short_query
+from kvplan.markdown import escape, escape_sentence
 
 
 def page(query):

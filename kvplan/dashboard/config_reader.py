@@ -6,8 +6,8 @@ import streamlit as st
 
 from kvplan.dashboard.inputs import VIEW_HELP
 from kvplan.dashboard.sidebar import open_plan
-from kvplan.dashboard.text import escape
 from kvplan.hf_config import model_from_hf_config
+from kvplan.markdown import escape
 from kvplan.plan import FROM_MODEL, Plan
 from kvplan.specs import ModelSpec
 from kvplan.texts import MAX_TEXT, spec_text

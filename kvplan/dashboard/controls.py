@@ -9,8 +9,8 @@ from kvplan.breakdown import layer_summary
 from kvplan.dashboard import config_reader, model_finder, trace_reader
 from kvplan.dashboard.inputs import BOUNDS, CHOICES, HELP, STEPS, VIEW_HELP, WORD_NONE, decimals
 from kvplan.dashboard.sidebar import CUSTOM, Session, ready_plans
-from kvplan.dashboard.text import escape
 from kvplan.lengths import mean_prompt
+from kvplan.markdown import escape
 from kvplan.plan import Plan
 from kvplan.report import Report
 from kvplan.texts import MAX_TEXT

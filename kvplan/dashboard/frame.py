@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from kvplan.dashboard import share
-from kvplan.dashboard.text import escape, escape_sentence
+from kvplan.markdown import escape, escape_sentence
 from kvplan.metrics import Metric
 from kvplan.palette import DARK, LIGHT, POOL_FILL, Palette
 from kvplan.report import Report

@@ -7,7 +7,7 @@ import streamlit as st
 from kvplan import pool
 from kvplan.dashboard import frame, jobs, trace_reader
 from kvplan.dashboard.inputs import VIEW_HELP
-from kvplan.dashboard.text import escape
+from kvplan.markdown import escape
 from kvplan.plan import Plan
 from kvplan.report import Report
 from kvplan.traces import Trace

@@ -7,7 +7,7 @@ import streamlit as st
 from kvplan import catalog
 from kvplan.dashboard.inputs import VIEW_HELP
 from kvplan.dashboard.sidebar import open_plan
-from kvplan.dashboard.text import escape
+from kvplan.markdown import escape
 from kvplan.plan import FROM_MODEL, Plan
 from kvplan.specs import describe
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import streamlit as st
 
-from kvplan.dashboard.text import escape
+from kvplan.markdown import escape
 from kvplan.report import Report
 from kvplan.sweep_axes import Axis, axis, offered, ready
 from kvplan.sweep_grid import QUANTITIES, Quantity, limit_of

@@ -7,7 +7,7 @@ import streamlit as st
 from kvplan.dashboard.frame import once
 from kvplan.dashboard.inputs import VIEW_HELP
 from kvplan.dashboard.sidebar import open_plan
-from kvplan.dashboard.text import escape
+from kvplan.markdown import escape
 from kvplan.plan import FROM_TRACE, Plan
 from kvplan.traces import ROLES, Trace, read_trace, remarks, with_trace
 from kvplan.units import count, mean

@@ -6,7 +6,7 @@ from kvplan import curves, figures, metrics, verdict
 from kvplan.backlog import backlog, steps_shown
 from kvplan.dashboard import frame
 from kvplan.dashboard.inputs import VIEW_HELP
-from kvplan.dashboard.text import escape
+from kvplan.markdown import escape
 from kvplan.units import count, percent_exact
 
 AS_THEY_ARE, EQUAL = "as they are", "all equal"

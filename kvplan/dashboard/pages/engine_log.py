@@ -8,10 +8,10 @@ from kvplan import log_comparison, verdict
 from kvplan.dashboard import documents, frame, share
 from kvplan.dashboard.inputs import VIEW_HELP
 from kvplan.dashboard.sidebar import open_plan
-from kvplan.dashboard.text import escape, escape_sentence
 from kvplan.engine_log import parse_engine_log
 from kvplan.links import short_query
 from kvplan.log_text import MAX_BYTES, MAX_MIB, decoded
+from kvplan.markdown import escape, escape_sentence
 
 frame.link_notes()
 st.header("Paste your engine's log", anchor=False)

@@ -6,8 +6,8 @@ import streamlit as st
 from kvplan import fleet_figures, fleet_search, fleet_tables, fleet_words, frontier, metrics, verdict
 from kvplan.dashboard import frame, jobs
 from kvplan.dashboard.inputs import VIEW_HELP
-from kvplan.dashboard.text import escape
 from kvplan.fleet import NO_FLEET
+from kvplan.markdown import escape
 
 LATENCIES = {name: field for field, name in fleet_words.TIMES.items()}
 POLL_S = 0.4

@@ -5,7 +5,7 @@ import streamlit as st
 from kvplan import curves, figures, guide, guide_words, verdict
 from kvplan.dashboard import frame
 from kvplan.dashboard.sidebar import open_plan, ready_plans
-from kvplan.dashboard.text import escape, escape_sentence
+from kvplan.markdown import escape, escape_sentence
 
 KEYS = {question.name: f"guess_{question.name}" for question in guide.QUESTIONS}
 PAGES = "kvplan/dashboard/pages"

@@ -5,8 +5,8 @@ import streamlit as st
 
 from kvplan import lever_ideas, levers, levers_figures, levers_words
 from kvplan.dashboard import frame
-from kvplan.dashboard.text import escape
 from kvplan.links import encode_link
+from kvplan.markdown import escape
 
 
 def draw_charts(report, found) -> None:

@@ -7,7 +7,7 @@ from kvplan import allocation, blocks, curves, metrics, paging_figures, verdict
 from kvplan.allocators import ALLOCATORS
 from kvplan.dashboard import frame
 from kvplan.dashboard.inputs import VIEW_HELP
-from kvplan.dashboard.text import escape
+from kvplan.markdown import escape
 from kvplan.units import count, round_end
 
 UNITS = {"share of booked": "share", "tokens a sequence": "tokens"}

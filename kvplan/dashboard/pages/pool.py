@@ -6,7 +6,7 @@ import streamlit as st
 from kvplan import lifecycle, metrics, moments, pool, pool_figures, shapes, verdict
 from kvplan.dashboard import frame, long_run
 from kvplan.dashboard.inputs import VIEW_HELP
-from kvplan.dashboard.text import escape
+from kvplan.markdown import escape
 from kvplan.units import count, gib_or_less
 
 AT_ONCE, AT_RATE = "all at once", "at the plan's rate"

@@ -8,7 +8,7 @@ import streamlit as st
 from kvplan import metrics, sweep_figures, sweep_grid, sweep_words, verdict
 from kvplan.dashboard import frame, share, sweep_inputs
 from kvplan.dashboard.sidebar import open_plan
-from kvplan.dashboard.text import escape, escape_sentence
+from kvplan.markdown import escape, escape_sentence
 
 CEILING = "kvplan/dashboard/pages/ceiling.py"
 CHART = "sweep_map"

@@ -5,7 +5,7 @@ import streamlit as st
 from kvplan import rates, throughput, throughput_figures, throughput_words
 from kvplan.dashboard import frame
 from kvplan.dashboard.inputs import VIEW_HELP
-from kvplan.dashboard.text import escape
+from kvplan.markdown import escape
 from kvplan.units import count
 
 PER = {"Replica": "replica", "GPU": "GPU", "User": "user"}
