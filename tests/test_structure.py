@@ -26,6 +26,7 @@ ORDER = (
     "hf_config",
     "texts",
     "plan",
+    "differences",
     "trace_formats",
     "traces",
     "overrides",
