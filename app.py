@@ -8,7 +8,7 @@ from kvplan import catalog, evaluate
 from kvplan.dashboard import controls, sidebar
 
 DASHBOARD = Path(sidebar.__file__).parent
-FIRST = "ceiling"
+FIRST, COMPARE = "ceiling", "compare"
 PAGES = {
     "": (
         (FIRST, "Ceiling", "vertical_align_top"),
@@ -17,7 +17,12 @@ PAGES = {
         ("paging", "Paging", "grid_view"),
         ("throughput", "Throughput", "speed"),
     ),
-    "Decide": (("levers", "Levers", "tune"), ("fleet", "Fleet", "dns"), ("sweep", "Sweep", "grid_on")),
+    "Decide": (
+        ("levers", "Levers", "tune"),
+        ("fleet", "Fleet", "dns"),
+        ("sweep", "Sweep", "grid_on"),
+        ("compare", "Compare", "compare"),
+    ),
     "Check": (("engine_log", "Engine log", "receipt_long"),),
     "Learn": (("guide", "Guide", "school"), ("help", "Help", "help")),
 }
@@ -39,7 +44,7 @@ def main() -> None:
 
     pages = {section: [_page(name, title, icon) for name, title, icon in listed] for section, listed in PAGES.items()}
     page = st.navigation(pages, position="top")
-    plan = sidebar.current_plan()
+    plan = sidebar.current_plan(comparing=page.url_path == COMPARE)
     report = evaluate(plan)
     st.session_state["report"] = report
     with st.sidebar:

@@ -3,14 +3,17 @@
 A link is `key=value&...` in the plan's own words, `auto` for None. Beside the fields it carries `v` (the link format),
 `made` (the version that wrote it) and `r` (three results: batch ceiling, KV cache tokens, pool bytes), so that a later
 version can say what changed. `preset` opens a ready plan, which explicit fields override.
+
+A link may carry up to three more plans to compare the first with, each as its differences under `b.`, `c.` and `d.`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from urllib.parse import parse_qsl, quote, urlencode
 
 from kvplan.catalog import load_preset
+from kvplan.differences import differences
 from kvplan.plan import DEFAULTS, Plan, from_text, to_text
 from kvplan.report import evaluate
 from kvplan.specs import shorten, shown
@@ -18,6 +21,11 @@ from kvplan.version import VERSION
 
 LINK_VERSION = 1
 MAX_LENGTH = 16_384
+LETTERS = "bcd"
+"""The plans beside the first, by what their fields begin with."""
+MAX_PLANS = 1 + len(LETTERS)
+MAX_COMPARISON = 4_000
+"""Characters of a link of several plans that mail and chat still pass on whole."""
 PRESET_FIELDS = ("model", "gpu", "workload")
 """Fields that name a preset; each has the name of the preset's kind."""
 
@@ -31,14 +39,34 @@ def encode_link(plan: Plan, base: str = "", full: bool = True) -> str:
     >>> encode_link(Plan(tp=4, context=32768), full=False)
     '?tp=4&context=32768'
     """
-    query = urlencode(_full_query(plan) if full else short_query(plan), quote_via=quote, safe=":/@,()*")
-    return f"{base}?{query}" if query else base
+    return _link(_full_query(plan) if full else short_query(plan), base)
+
+
+def encode_comparison(plans: Sequence[Plan], base: str = "", full: bool = True) -> str:
+    """`base?query` that opens up to four plans side by side: the first as `encode_link` writes it, the others as their
+    differences from it. Raises ValueError for none and for more than four.
+
+    >>> encode_comparison([Plan(tp=4), Plan(tp=8, kv_dtype="fp8")], full=False)
+    '?tp=4&b.tp=8&b.kv_dtype=fp8'
+    """
+    if not 1 <= len(plans) <= MAX_PLANS:
+        raise ValueError(f"plans: must be 1 to {MAX_PLANS}, got {len(plans)}")
+    first, *others = plans
+    return _link((_full_query(first) if full else short_query(first)) | others_query(first, others), base)
+
+
+def others_query(first: Plan, others: Sequence[Plan]) -> dict[str, str]:
+    """The plans beside the first as parameters; one that equals it is there with its model."""
+    return {
+        f"{letter}.{name}": text
+        for letter, plan in zip(LETTERS, others, strict=False)
+        for name, text in (_changes(first, plan) or {"model": plan.model}).items()
+    }
 
 
 def short_query(plan: Plan) -> dict[str, str]:
     """The fields that differ from the defaults, as text."""
-    defaults = to_text(DEFAULTS)
-    return {name: value for name, value in to_text(plan).items() if value != defaults[name]}
+    return _changes(DEFAULTS, plan)
 
 
 def decode_link(link: str | Mapping) -> tuple[Plan, list[str]]:
@@ -51,14 +79,73 @@ def decode_link(link: str | Mapping) -> tuple[Plan, list[str]]:
     (4, 8192, ["context: Input should be greater than or equal to 1, got '-1'"])
     """
     fields, notes = _fields(link)
+    first, others = _apart(fields)
+    plan = _first_plan(first, notes)
+    if others:
+        notes.append(others_note(len(others)))
+    return plan, notes
+
+
+def decode_comparison(link: str | Mapping) -> tuple[list[Plan], list[str]]:
+    """The plans of a link of up to four, the first first, and a note for everything that was dropped. Never raises.
+
+    >>> plans, notes = decode_comparison("?tp=4&b.tp=8&b.context=-1")
+    >>> [plan.tp for plan in plans], notes
+    ([4, 8], ["b.context: Input should be greater than or equal to 1, got '-1'"])
+    """
+    fields, notes = _fields(link)
+    first, others = _apart(fields)
+    plans = [_first_plan(first, notes)]
+    for letter, own in others.items():
+        own_notes = []
+        plans.append(_plan(own, plans[0], own_notes))
+        notes += [f"{letter}.{note}" for note in own_notes]
+    return plans, notes
+
+
+def others_note(number: int) -> str:
+    """What is said where a link has so many plans beside the first and only that one is shown."""
+    return f"compare: of {1 + number} plans the first is shown here, all of them on the Compare page"
+
+
+def is_of_another(name: str) -> bool:
+    """Whether a parameter belongs to a plan beside the first."""
+    return name[1:2] == "." and name[0] in LETTERS
+
+
+def _apart(fields: dict[str, str]) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
+    """The first plan's parameters, and those of each other by its letter."""
+    first = {name: text for name, text in fields.items() if not is_of_another(name)}
+    others = {letter: {} for letter in LETTERS if any(name.startswith(f"{letter}.") for name in fields)}
+    for name, text in fields.items():
+        if is_of_another(name):
+            others[name[0]][name[2:]] = text
+    return first, others
+
+
+def _first_plan(fields: dict[str, str], notes: list[str]) -> Plan:
     _check_envelope(fields, notes)
-    base = _named_plan(fields.pop("preset", None), notes)
+    return _plan(fields, DEFAULTS, notes)
+
+
+def _plan(fields: dict[str, str], base: Plan, notes: list[str]) -> Plan:
+    """A base, or the ready plan that the fields name, with the other fields in place of its own."""
+    base = _named_plan(fields.pop("preset", None), base, notes)
     for name in PRESET_FIELDS:
         if name in fields and (name, fields[name]) != ("workload", "auto"):
             _drop_unknown(fields, name, notes)
     plan, dropped = from_text(fields, base)
     notes += [f"{shorten(name)}: {reason}" for name, reason in dropped.items()]
-    return plan, notes
+    return plan
+
+
+def _link(query: Mapping[str, str], base: str) -> str:
+    text = urlencode(query, quote_via=quote, safe=":/@,()*")
+    return f"{base}?{text}" if text else base
+
+
+def _changes(first: Plan, other: Plan) -> dict[str, str]:
+    return {change.field: change.after for change in differences(first, other)}
 
 
 def _full_query(plan: Plan) -> dict[str, str]:
@@ -123,14 +210,14 @@ def _check_envelope(fields: dict[str, str], notes: list[str]) -> None:
         notes.append("r: must be three whole numbers, batch ceiling, KV cache tokens and pool bytes")
 
 
-def _named_plan(name: str | None, notes: list[str]) -> Plan:
+def _named_plan(name: str | None, base: Plan, notes: list[str]) -> Plan:
     if name is None:
-        return DEFAULTS
+        return base
     try:
         return load_preset(name, "plan")
     except ValueError as error:
         notes.append(str(error).replace("plan:", "preset:", 1))
-        return DEFAULTS
+        return base
 
 
 def _drop_unknown(fields: dict[str, str], name: str, notes: list[str]) -> None:

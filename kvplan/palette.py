@@ -12,7 +12,7 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Palette:
     """Colours of one theme. `pool` is what is booked, `held` what works, `wasted` what idles, `waiting` its tint for
-    areas, `limit` what binds."""
+    areas, `limit` what binds, `ink` this plan, and `second`, `third`, `fourth` those it is compared with."""
 
     pool: str
     held: str
@@ -26,6 +26,9 @@ class Palette:
     reference: str
     muted: str
     ink: str
+    second: str
+    third: str
+    fourth: str
     page: str
     border: str
 
@@ -43,6 +46,9 @@ LIGHT = Palette(
     reference="#5B6675",
     muted="#566172",
     ink="#0F1822",
+    second="#175B5E",
+    third="#8C6A1E",
+    fourth="#CF2FA0",
     page="#FFFFFF",
     border="#DCE1E8",
 )
@@ -59,6 +65,9 @@ DARK = Palette(
     reference="#A0ABB9",
     muted="#A3AEBC",
     ink="#E6EBF1",
+    second="#1FB6E0",
+    third="#D99A2B",
+    fourth="#F23D85",
     page="#10151B",
     border="#323C48",
 )

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from strategies import UNKNOWN_IDS, known_plans, plans
 
 from kvplan import Plan, decode_link, encode_link, evaluate, load_preset
+from kvplan.links import MAX_COMPARISON, decode_comparison, encode_comparison
 from kvplan.plan import to_text
 from kvplan.version import VERSION
 
@@ -32,7 +33,8 @@ def query_like(names, values):
     )
 
 
-NAMES = st.sampled_from([*Plan.model_fields, *ENVELOPE]) | st.text(max_size=5)
+FIELDS = [*Plan.model_fields, *ENVELOPE]
+NAMES = st.sampled_from(FIELDS + [f"{letter}.{name}" for letter in "bcde" for name in FIELDS]) | st.text(max_size=5)
 ANY_CHARACTER = st.characters()
 JUNK = st.text(ANY_CHARACTER, max_size=30)
 ANY_TEXT = st.one_of(st.text(ANY_CHARACTER), query_like(NAMES, st.sampled_from(VALUES) | JUNK))
@@ -343,3 +345,67 @@ def test_an_odd_value_in_a_mapping_is_noted(value):
     plan, (note,) = decode_link({"tp": value, "context": 32768})
     assert plan == Plan(context=32768)
     assert note.startswith("tp: ")
+
+
+# Several plans on one link
+
+
+@given(st.lists(known_plans(), min_size=1, max_size=4), st.booleans())
+def test_a_link_of_several_plans_opens_each_of_them_exactly(some, full):
+    assert decode_comparison(encode_comparison(some, full=full)) == (some, [])
+
+
+@given(known_plans(), known_plans())
+def test_the_first_plan_of_several_is_written_as_alone(first, other):
+    link = encode_comparison([first, other])
+    assert link.startswith(encode_link(first))
+    assert decode_link(link) == (
+        first,
+        ["compare: of 2 plans the first is shown here, all of them on the Compare page"],
+    )
+
+
+def test_the_others_are_written_as_their_differences():
+    plan = Plan(model="llama-3.1-70b", tp=4, layers=40)
+    others = [plan.model_copy(update=change) for change in ({"tp": 8}, {"layers": None, "kv_dtype": "fp8"}, {})]
+    assert encode_comparison([plan, *others], full=False) == (
+        "?model=llama-3.1-70b&layers=40&tp=4&b.tp=8&c.layers=auto&c.kv_dtype=fp8&d.model=llama-3.1-70b"
+    )
+
+
+def test_a_link_of_several_small_plans_is_far_below_what_mail_passes_on():
+    plan = Plan(model="llama-3.1-70b", tp=4, context=32768)
+    some = [plan.model_copy(update={"tp": tp, "kv_dtype": "fp8"}) for tp in (1, 2, 4, 8)]
+    assert len(encode_comparison(some, "http://localhost:8501/compare")) < MAX_COMPARISON / 4
+
+
+@pytest.mark.parametrize("number", [0, 5])
+def test_a_link_has_one_to_four_plans(number):
+    with pytest.raises(ValueError, match=f"plans: must be 1 to 4, got {number}"):
+        encode_comparison([Plan()] * number)
+
+
+def test_a_plan_beside_the_first_may_start_from_a_ready_plan():
+    plans, notes = decode_comparison("?tp=2&b.preset=llama-70b-chat-4xh100&b.context=16384")
+    assert plans == [Plan(tp=2), load_preset("llama-70b-chat-4xh100", "plan").model_copy(update={"context": 16384})]
+    assert notes == []
+
+
+def test_what_is_wrong_with_one_of_several_is_named_by_its_letter_and_the_rest_opens():
+    plans, notes = decode_comparison("?tp=4&colour=red&b.tp=8&b.context=-1&c.model=lama-3.1-8b&c.x=1&e.tp=2&b=1&.tp=1")
+    assert plans == [Plan(tp=4), Plan(tp=8), Plan(tp=4)]
+    assert [note.partition(":")[0] for note in notes] == [
+        "colour", "e.tp", "b", ".tp", "b.context", "c.model", "c.x",
+    ]  # fmt: skip
+
+
+def test_a_letter_may_be_left_out():
+    assert decode_comparison("?tp=4&d.tp=8") == ([Plan(tp=4), Plan(tp=8)], [])
+
+
+@given(ANY_TEXT | ANY_MAPPING)
+def test_anything_decodes_to_one_to_four_plans(link):
+    plans, notes = decode_comparison(link)
+    assert 1 <= len(plans) <= 4
+    assert all(evaluate(plan).plan == plan for plan in plans)
+    assert all("\n" not in note for note in notes)

@@ -100,6 +100,9 @@ ORDER = (
     "fleet_tables",
     "sweep_words",
     "curves",
+    "compare",
+    "compare_curves",
+    "compare_words",
     "answers",
     "answer_words",
     "review",
@@ -115,6 +118,7 @@ ORDER = (
     "levers_figures",
     "fleet_figures",
     "sweep_figures",
+    "compare_figures",
     "charts",
     "figure_html",
     "review_html",
@@ -243,6 +247,7 @@ def test_only_the_dashboard_imports_streamlit_and_pandas_and_only_it_and_figures
             "kvplan/levers_figures.py": {"plotly"},
             "kvplan/fleet_figures.py": {"plotly"},
             "kvplan/sweep_figures.py": {"plotly"},
+            "kvplan/compare_figures.py": {"plotly"},
             "kvplan/figure_html.py": {"plotly"},
         }.get(source_id(path), set())
     assert imported_packages(path.read_text()) & drawing <= allowed

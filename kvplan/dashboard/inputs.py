@@ -226,6 +226,10 @@ VIEW_HELP = {
     "extent_share": "Largest free extent over all slots of the pool, or over its free slots; below 100% of these, "
     "what is free lies in pieces.",
     "compare": "The same plan with one field changed: another cache dtype (dashed) or another tp (dotted).",
+    "compare_keep": "Stand a copy of the sidebar's plan beside it; then change the sidebar.",
+    "compare_link": "A link of kvplan with one plan or several; what it records of results is not used.",
+    "compare_open": "This plan goes into the sidebar, and the sidebar's in its place.",
+    "compare_remove": "Take this plan away; those behind it move up.",
     "rates_per": "Output tokens a second of a replica, of one GPU (a replica's / (tp × pp)), or of one user (1 / "
     "TPOT).",
     "little_unknown": "Which of the three follows from the other two: L = λ × W.",

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from kvplan import catalog
 from kvplan.dashboard import address
 from kvplan.dashboard.inputs import AUTOMATIC, BOUNDS, STEPS, TEXTS, WORD_NONE, decimals
-from kvplan.links import decode_link, short_query
+from kvplan.links import decode_comparison, is_of_another, others_note, others_query, short_query
 from kvplan.plan import DEFAULTS, FROM_GPU, FROM_MODEL, Plan
 from kvplan.report import evaluate
 from kvplan.specs import problems
@@ -27,32 +27,47 @@ REMEMBERED = 8
 
 @dataclass
 class Session:
-    """What the sidebar knows from one run to the next: the plan, what was dropped from its link, and what was wrong
-    with the last input."""
+    """What the sidebar knows from one run to the next: the plan, those it is compared with, what was dropped from its
+    link, and what was wrong with the last input. `former` are the plans of addresses the browser has overwritten."""
 
     plan: Plan
     notes: list[str]
+    others: list[Plan] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
     seeded: dict[str, list] = field(default_factory=dict)
-    former: dict[str, Plan] = field(default_factory=dict)
+    former: dict[str, list[Plan]] = field(default_factory=dict)
     widest: dict[str, float] = field(default_factory=dict)
     ready: str = CUSTOM
 
 
-def current_plan() -> Plan:
-    """The plan of this run, with the widgets' values and the address made to match it. Call it before any widget."""
+def current_plan(comparing: bool = False) -> Plan:
+    """The plan of this run, with the widgets' values and the address made to match it. Call it before any widget.
+    `comparing`: whether the page shows the other plans too; its address then carries them."""
     session, going_back = st.session_state.get("session"), address.is_going_back()
     if session is None or going_back:
         session = _opened(session)
-        moved = True
+        before, moved = None, True
     else:
+        before = [session.plan, *session.others]
         moved = _read(session)
+    if comparing:
+        session.notes = [note for note in session.notes if note != others_note(len(session.others))]
     automatic = automatic_values(session.plan)
     _seed(session, automatic, moved)
-    wanted = short_query(session.plan)
-    if moved or set(address.query()) - set(wanted):
+    query = address.query()
+    wanted = short_query(session.plan) | (others_query(session.plan, session.others) if comparing else {})
+    if moved or _is_stale(address.flat(query), wanted):
+        if before is not None and address.flat(query) != wanted:
+            # The browser has overwritten its entry with what was moved; Back to it is to the plans before.
+            session.former[str(query)] = before
         address.replace(wanted)
     return session.plan
+
+
+def compare_with(others: list[Plan]) -> None:
+    """Make these the plans that the current one is compared with, in a run of its own."""
+    st.session_state["session"].others = [_normal(plan) for plan in others]
+    st.rerun()
 
 
 def open_plan(plan: Plan, page: str | None = None) -> None:
@@ -115,10 +130,23 @@ def _opened(session: Session | None) -> Session:
     """The session a link or the browser's Back opens."""
     query = address.query()
     before = session.former.pop(str(query), None) if session else None
-    plan, notes = (before, []) if before else decode_link(query)
+    plans, notes = (before, []) if before else decode_comparison(query)
+    plan, *others = map(_normal, plans)
+    if others:
+        notes = [*notes, others_note(len(others))]
     if session is None:
-        return Session(plan=_normal(plan), notes=notes)
-    return Session(plan=_normal(plan), notes=notes, former=session.former, widest=session.widest)
+        return Session(plan=plan, notes=notes, others=others)
+    return Session(
+        plan=plan, notes=notes, others=others or session.others, former=session.former, widest=session.widest
+    )
+
+
+def _is_stale(query: dict[str, str], wanted: dict[str, str]) -> bool:
+    """Whether an address has what belongs to no plan, or the other plans otherwise than wanted. What widgets are bound
+    to is left to the browser."""
+    return bool(set(query) - set(wanted)) or any(
+        query.get(name) != text for name, text in wanted.items() if is_of_another(name)
+    )
 
 
 def _read(session: Session) -> bool:
@@ -134,11 +162,7 @@ def _read(session: Session) -> bool:
     session.plan = _normal(plan)
     if session.plan != before:
         session.notes = []
-    moved = (session.plan.model, session.plan.gpu) != (before.model, before.gpu)
-    if moved and short_query(session.plan) != address.flat(query):
-        # The browser has overwritten its entry with the new model and the old overrides; Back to it is to the old plan.
-        session.former[str(query)] = before
-    return moved
+    return (session.plan.model, session.plan.gpu) != (before.model, before.gpu)
 
 
 def _normal(plan: Plan) -> Plan:
