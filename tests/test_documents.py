@@ -32,7 +32,7 @@ from kvplan import (
 )
 from kvplan.engine_facts import ENGINE_VERSION, PACKED_MLA_BYTES
 from kvplan.expectations import EXPECTATIONS
-from kvplan.links import MAX_LENGTH
+from kvplan.links import MAX_LENGTH, decode_comparison
 from kvplan.startup_facts import POOL_BAND
 
 ROOT = Path(__file__).parents[1]
@@ -323,7 +323,7 @@ def test_every_linked_plan_opens_without_a_complaint(page):
     queries = re.findall(
         r"http://localhost:8501/(?:[\w-]*)\?([^'\s)`]+)", re.sub(NOT_PROSE[0], "", DOCUMENTS[page], flags=re.M | re.S)
     )
-    assert [notes for notes in (decode_link(query)[1] for query in queries) if notes] == []
+    assert [notes for notes in (decode_comparison(query)[1] for query in queries) if notes] == []
 
 
 def test_the_readme_is_read_in_two_screens():
