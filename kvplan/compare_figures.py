@@ -101,9 +101,10 @@ def _drawn(
     for name, curve in reversed(shown):
         draw_line(drawing, _line(name, curve, palette), canvas, log_y)
     _name_ends(drawing, shown, canvas, palette, log_y)
-    for name, curve in reversed(shown):
-        if curve.at is not None:
-            _draw_place(drawing, name, curve, canvas, palette, log_y)
+    standing = [(name, curve) for name, curve in shown if curve.at is not None]
+    for name, curve in reversed(standing):
+        _draw_marker(drawing, name, curve, palette)
+    _name_places(drawing, standing, canvas, palette, log_y)
     return drawing.figure()
 
 
@@ -129,19 +130,28 @@ def _name_ends(
             write(drawing, f"<b>{name}</b>", *canvas.values(point), colour, LETTER_SIDE)
 
 
-def _draw_place(drawing: Drawing, name: str, curve: Curve, canvas: Canvas, palette: Palette, log_y: bool) -> None:
-    """A plan's own place: its marker, and "value at x" beside it."""
+def _draw_marker(drawing: Drawing, name: str, curve: Curve, palette: Palette) -> None:
+    """A plan's own place on its curve."""
     (x, y), look = curve.at, LOOKS[name]
-    colour = getattr(palette, look["colour"])
+    line = {"color": palette.page, "width": 2}
     drawing.scatter(
         x=[x], y=[y], mode="markers", cliponaxis=False, showlegend=False,
-        marker={
-            "size": 12, "symbol": look["symbol"], "color": colour, "line": {"color": palette.page, "width": 2},
-        },
+        marker={"size": 12, "symbol": look["symbol"], "color": getattr(palette, look["colour"]), "line": line},
         hovertext=[f"<b>Plan {name}</b><br>{curve.label}"], hovertemplate=HOVER,
     )  # fmt: skip
-    point = canvas.pixels(log10(x), _height(y, log_y))
-    place(drawing, canvas, point, f"{name} {curve.label}", colour, LABEL_SIZE - 1, bold=True)
+
+
+def _name_places(
+    drawing: Drawing, standing: Sequence[tuple[str, Curve]], canvas: Canvas, palette: Palette, log_y: bool
+) -> None:
+    """ "value at x" beside each marker; plans that stand at one place share the words."""
+    names: dict[tuple, list[str]] = {}
+    for name, curve in standing:
+        names.setdefault((*curve.at, curve.label), []).append(name)
+    for (x, y, label), here in names.items():
+        colour = getattr(palette, LOOKS[here[0]]["colour"])
+        point = canvas.pixels(log10(x), _height(y, log_y))
+        place(drawing, canvas, point, f"{', '.join(here)} {label}", colour, LABEL_SIZE - 1, bold=True)
 
 
 def _height(value: float, log_y: bool) -> float:

@@ -192,6 +192,11 @@ def test_every_plan_has_its_own_colour_dash_and_marker_and_its_letter(curves_of,
     json.dumps(figure.to_plotly_json(), default=str)
 
 
+def test_plans_that_stand_at_one_place_share_its_words():
+    figure = compare_figures.wastes_figure(compare_curves.wastes(reports(*FOUR[:3])))
+    assert "<b>A, B, C 0.53% at 16</b>" in {annotation.text for annotation in figure.layout.annotations}
+
+
 def test_the_axes_of_the_ceilings_stand_still_while_the_context_moves():
     ranges = []
     for context in (4096, 8192, 32768):

@@ -28,7 +28,8 @@ def draw_charts(reports) -> None:
                     conclusion = compare_words.conclusion(title, curves)
                     frame.chart(figure_of(curves, frame.palette()), conclusion, key=f"compare {title}")
                 else:
-                    st.caption(NONE)
+                    with st.container(height=compare_figures.HEIGHT, border=False):
+                        st.caption(NONE)
 
 
 def draw_tables(reports) -> None:
