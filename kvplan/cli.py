@@ -74,6 +74,10 @@ def _parser() -> argparse.ArgumentParser:
     link.add_argument("--short", action="store_true", help="only what differs from the defaults")
     link.set_defaults(run=_link)
 
+    plan = commands.add_parser("plan", help="the plan as a file that the dashboard, --plan and check read (JSON)")
+    add_plan_options(plan)
+    plan.set_defaults(run=_plan)
+
     presets = commands.add_parser("presets", help="the models, GPUs, workloads and ready plans in the catalog")
     presets.add_argument("--check", action="store_true", help="exit 2 if any preset is broken")
     presets.add_argument(
@@ -148,6 +152,14 @@ def _link(options: argparse.Namespace) -> None:
     plan = plan_of(options, trace_of(options))
     evaluated(plan)
     print(encode_link(plan, options.base, full=not options.short))
+
+
+def _plan(options: argparse.Namespace) -> None:
+    from kvplan.plan_json import to_json
+
+    plan = plan_of(options, trace_of(options))
+    evaluated(plan)
+    print(to_json(plan), end="")
 
 
 def _simulate(options: argparse.Namespace) -> None:

@@ -13,13 +13,16 @@ from typing import TYPE_CHECKING
 
 from kvplan.cli_options import (
     BAD_INPUT,
+    BASES,
     BadInput,
     add_plan_options,
     as_json,
     assignment,
+    changes,
     evaluated,
     plan_of,
     trace_of,
+    warn,
     writing,
 )
 from kvplan.plan import Plan, from_text
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
     from kvplan.expectations import Limit
 
 MISSED = 1
-PLAN_OPTIONS = ("preset", "link", "hf_config", "trace", "column", "set", "vllm_args")
+PLAN_OPTIONS = (*BASES, "hf_config", "trace", "column", "set", "vllm_args")
 SIGNS = {"min_": "≥", "max_": "≤"}
 
 
@@ -98,6 +101,7 @@ def _of_file(name: str, limits: Mapping[str, Limit]) -> PlanResult:
     except ValueError as error:
         print(f"kvplan: {shorten(name, 200)}: {error}", file=sys.stderr)
         return unusable(name, str(error))
+    warn(f"{shorten(name, 200)}: {line}" for line in changes(found.recorded))
     return judged(found.plan, found.expect, name, found.name)
 
 
@@ -113,7 +117,7 @@ def _of_options(options: argparse.Namespace, limits: Mapping[str, Limit]) -> Pla
 
 
 def _plan_of_vllm_args(options: argparse.Namespace) -> Plan:
-    """The plan of a vLLM command line: --preset or --link below it, --hf-config and --set on top."""
+    """The plan of a vLLM command line: --preset, --link or --plan below it, --hf-config and --set on top."""
     from kvplan.vllm_args import fields_for, read_vllm_args, remarks
 
     chosen = dict(assignment(text) for text in options.set)
@@ -125,8 +129,7 @@ def _plan_of_vllm_args(options: argparse.Namespace) -> Plan:
         plan, _ = from_text({name: value for name, value in fields.items() if name not in chosen}, below)
     except ValueError as error:
         raise BadInput(str(error)) from None
-    for line in [*remarks(args), *notes]:
-        print(f"kvplan: {line}", file=sys.stderr)
+    warn([*remarks(args), *notes])
     return _fitted(plan) if args.fits_context and "context" not in chosen else plan
 
 
@@ -139,7 +142,7 @@ def _named(options: argparse.Namespace, chosen: Mapping[str, str], model: str | 
     if model is not None:
         preset = preset_of(model)
         return [f"model={preset.id if preset else model}"]
-    if options.preset is None and options.link is None:
+    if all(getattr(options, name) is None for name in BASES):
         raise BadInput("--vllm-args: names no model; give --hf-config, or --set model=NAME")
     return []
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvplan import catalog
-from kvplan.links import decode_link
+from kvplan.links import compared, decode_link
 from kvplan.plan import Plan, from_text
 from kvplan.report import Report, evaluate
 from kvplan.specs import shorten
@@ -19,10 +19,13 @@ from kvplan.texts import spec_text
 from kvplan.units import count
 
 if TYPE_CHECKING:
+    from kvplan.recorded import Comparison
     from kvplan.scheduler import Progress
     from kvplan.traces import Trace
 
 BAD_INPUT = 2
+BASES = ("preset", "link", "plan")
+"""Options that name the plan to start from."""
 
 
 class BadInput(Exception):
@@ -42,6 +45,7 @@ class Parser(argparse.ArgumentParser):
 def add_plan_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--preset", metavar="NAME", help="start from a ready plan")
     command.add_argument("--link", metavar="URL", help="start from a shared link")
+    command.add_argument("--plan", metavar="FILE", help="start from a plan that was saved as JSON")
     command.add_argument("--hf-config", metavar="FILE", help="take the model from a config.json instead of a preset")
     command.add_argument("--trace", metavar="FILE", help="take lengths and traffic from requests of your own")
     command.add_argument(
@@ -57,20 +61,9 @@ def add_plan_options(command: argparse.ArgumentParser) -> None:
 
 
 def plan_of(options: argparse.Namespace, trace: Trace | None = None) -> Plan:
-    """The plan that --preset or --link names, with the lengths of a trace, the model of --hf-config, and --set on
-    top."""
-    if options.preset is not None and options.link is not None:
-        raise BadInput("--preset and --link: only one of them can be given")
-    base = Plan()
-    if options.preset is not None:
-        try:
-            base = catalog.load_preset(options.preset, "plan")
-        except ValueError as error:
-            raise BadInput(str(error)) from None
-    if options.link is not None:
-        base, notes = decode_link(options.link)
-        for note in notes:
-            print(f"kvplan: ignored from the link: {note}", file=sys.stderr)
+    """The plan that --preset, --link or --plan names, with the lengths of a trace, the model of --hf-config, and --set
+    on top."""
+    base = _base(options)
     if trace is not None:
         from kvplan.traces import with_trace
 
@@ -80,6 +73,48 @@ def plan_of(options: argparse.Namespace, trace: Trace | None = None) -> Plan:
     if dropped:
         raise BadInput("; ".join(f"{shorten(name)}: {reason}" for name, reason in dropped.items()))
     return plan
+
+
+def _base(options: argparse.Namespace) -> Plan:
+    """The plan to start from; what was dropped from it goes to standard error."""
+    given = [f"--{name}" for name in BASES if getattr(options, name) is not None]
+    if len(given) > 1:
+        raise BadInput(f"{' and '.join(given)}: only one of them can be given")
+    if options.link is not None:
+        plan, notes = decode_link(options.link)
+        warn([f"ignored from the link: {note}" for note in notes])
+        warn(changes(compared(options.link)))
+        return plan
+    if options.plan is not None:
+        return _saved_plan(Path(options.plan))
+    try:
+        return Plan() if options.preset is None else catalog.load_preset(options.preset, "plan")
+    except ValueError as error:
+        raise BadInput(str(error)) from None
+
+
+def _saved_plan(path: Path) -> Plan:
+    from kvplan.plan_json import MAX_BYTES, plan_from_json
+
+    try:
+        with path.open("rb") as file:
+            plan, notes = plan_from_json(file.read(MAX_BYTES + 1))
+    except OSError as error:
+        raise BadInput(f"--plan: {shorten(str(path))} cannot be read, {error.strerror}") from None
+    except ValueError as error:
+        raise BadInput(f"--plan: {shorten(str(path))}: {error}") from None
+    warn([f"ignored from the plan: {note}" for note in notes])
+    return plan
+
+
+def changes(found: Comparison | None) -> tuple[str, ...]:
+    """What a link recorded and is no longer so; nothing where all of it is."""
+    return found.lines if found is not None and found.changes else ()
+
+
+def warn(lines: Iterable[str]) -> None:
+    for line in lines:
+        print(f"kvplan: {line}", file=sys.stderr)
 
 
 def trace_of(options: argparse.Namespace) -> Trace | None:
@@ -95,9 +130,8 @@ def trace_of(options: argparse.Namespace) -> Trace | None:
         trace = read_trace(Path(options.trace), columns=columns)
     except ValueError as error:
         raise BadInput(f"--trace: {error}") from None
-    print(f"kvplan: {trace.name}: {count(trace.prompts.size)} requests, {trace.format}", file=sys.stderr)
-    for line in remarks(trace):
-        print(f"kvplan: {line}", file=sys.stderr)
+    warn([f"{trace.name}: {count(trace.prompts.size)} requests, {trace.format}"])
+    warn(remarks(trace))
     return trace
 
 

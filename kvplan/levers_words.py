@@ -59,6 +59,7 @@ def metrics(report: Report, found: Levers) -> list[Metric]:
             _badge(report, found),
             f"Sequences of {count(report.plan.context)} tokens that run at once under the plan's admission: the "
             "smallest of what memory holds, max_num_seqs and a tenant's quota.",
+            "sequences",
         ),
         Metric("Cost now", _cost(cost), _price(report), _cost_help(before)),
         Metric(
@@ -66,6 +67,7 @@ def metrics(report: Report, found: Levers) -> list[Metric]:
             count(best.after.ceiling) if best else "none",
             _moved(best, times(before.ceiling, best.after.ceiling)) if best else "no single change runs more",
             f"The single change under which most sequences run{_quality(best)}.",
+            "sequences" if best else "",
         ),
         Metric(
             "Best for cost",

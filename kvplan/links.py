@@ -1,8 +1,8 @@
 """Plan <-> query string, readable and versioned.
 
 A link is `key=value&...` in the plan's own words, `auto` for None. Beside the fields it carries `v` (the link format),
-`made` (the version that wrote it) and `r` (three results: batch ceiling, KV cache tokens, pool bytes), so that a later
-version can say what changed. `preset` opens a ready plan, which explicit fields override.
+`made` (the version that wrote it) and `r` (three results, see `recorded`), so that a later version can say what
+changed. `preset` opens a ready plan, which explicit fields override.
 
 A link may carry up to three more plans to compare the first with, each as its differences under `b.`, `c.` and `d.`.
 """
@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, quote, urlencode
 from kvplan.catalog import load_preset
 from kvplan.differences import differences
 from kvplan.plan import DEFAULTS, Plan, from_text, to_text
-from kvplan.report import evaluate
+from kvplan.recorded import Comparison, compare, recorded_in, results_from_text, results_of, results_text
 from kvplan.specs import shorten, shown
 from kvplan.version import VERSION
 
@@ -97,9 +97,9 @@ def decode_comparison(link: str | Mapping) -> tuple[list[Plan], list[str]]:
     first, others = _apart(fields)
     plans = [_first_plan(first, notes)]
     for letter, own in others.items():
-        own_notes = []
-        plans.append(_plan(own, plans[0], own_notes))
-        notes += [f"{letter}.{note}" for note in own_notes]
+        plan, dropped = plan_of_fields(own, plans[0])
+        plans.append(plan)
+        notes += [f"{letter}.{note}" for note in dropped]
     return plans, notes
 
 
@@ -125,18 +125,26 @@ def _apart(fields: dict[str, str]) -> tuple[dict[str, str], dict[str, dict[str, 
 
 def _first_plan(fields: dict[str, str], notes: list[str]) -> Plan:
     _check_envelope(fields, notes)
-    return _plan(fields, DEFAULTS, notes)
+    plan, dropped = plan_of_fields(fields)
+    notes += dropped
+    return plan
 
 
-def _plan(fields: dict[str, str], base: Plan, notes: list[str]) -> Plan:
-    """A base, or the ready plan that the fields name, with the other fields in place of its own."""
+def compared(link: str | Mapping) -> Comparison | None:
+    """The results a link recorded beside those its plan has today, None where it says nothing. Never raises."""
+    plans, notes = decode_comparison(link)
+    return compare(recorded_in(_fields(link)[0]), plans[0], whole=not notes)
+
+
+def plan_of_fields(fields: Mapping, base: Plan = DEFAULTS) -> tuple[Plan, list[str]]:
+    """`base`, or the ready plan `preset` names, with these fields replaced, and a note for each that was dropped."""
+    fields, notes = dict(fields), []
     base = _named_plan(fields.pop("preset", None), base, notes)
     for name in PRESET_FIELDS:
-        if name in fields and (name, fields[name]) != ("workload", "auto"):
+        if isinstance(fields.get(name), str) and (name, fields[name]) != ("workload", "auto"):
             _drop_unknown(fields, name, notes)
     plan, dropped = from_text(fields, base)
-    notes += [f"{shorten(name)}: {reason}" for name, reason in dropped.items()]
-    return plan
+    return plan, notes + [f"{shorten(name)}: {reason}" for name, reason in dropped.items()]
 
 
 def _link(query: Mapping[str, str], base: str) -> str:
@@ -149,10 +157,8 @@ def _changes(first: Plan, other: Plan) -> dict[str, str]:
 
 
 def _full_query(plan: Plan) -> dict[str, str]:
-    report = evaluate(plan)
-    results = (report.capacity.batch_ceiling, report.engine.kv_cache_tokens, report.memory.pool_bytes)
     fields = {name: text for name, text in to_text(plan).items() if getattr(plan, name) is not None}
-    return {"v": str(LINK_VERSION), "made": VERSION, "r": ".".join(map(str, results))} | fields
+    return {"v": str(LINK_VERSION), "made": VERSION, "r": results_text(results_of(plan))} | fields
 
 
 def _fields(link: str | Mapping) -> tuple[dict[str, str], list[str]]:
@@ -205,13 +211,17 @@ def _check_envelope(fields: dict[str, str], notes: list[str]) -> None:
     elif int(version[:9]) < LINK_VERSION:
         notes.append(f"v: there is no link format {shorten(version)}")
     fields.pop("made", None)
-    results = fields.pop("r", "0.0.0").split(".")
-    if len(results) != 3 or not all(part.isascii() and part.isdigit() for part in results):
+    results = fields.pop("r", None)
+    if results is not None and results_from_text(results) is None:
         notes.append("r: must be three whole numbers, batch ceiling, KV cache tokens and pool bytes")
 
 
-def _named_plan(name: str | None, base: Plan, notes: list[str]) -> Plan:
+def _named_plan(name, base: Plan, notes: list[str]) -> Plan:
+    """The ready plan of that name, else the base."""
     if name is None:
+        return base
+    if not isinstance(name, str):
+        notes.append(f"preset: must be a text, got {shown(name)}")
         return base
     try:
         return load_preset(name, "plan")

@@ -13,12 +13,14 @@ from kvplan.units import binary, count, gib, gib_or_less, mean, percent, percent
 
 @dataclass(frozen=True)
 class Metric:
-    """`label` a noun of at most 18 characters, `whose` at most 28, `help` a line or two with the formula."""
+    """`label` a noun of at most 18 characters, `whose` at most 28, `help` a line or two with the formula. `unit`: of a
+    bare number that stands where its page does not say what is counted."""
 
     label: str
     value: str
     whose: str
     help: str
+    unit: str = ""
 
 
 def ceiling(report: Report) -> list[Metric]:
@@ -112,6 +114,7 @@ def pool(report: Report, runs: Runs) -> list[Metric]:
             "Requests of this workload that run at once, if each books ceil(tokens written / block) blocks: the mean "
             "over the steps before the last is admitted. The closed form of the Ceiling page gives "
             f"{count(report.capacity.on_demand_running)}.",
+            "requests",
         ),
         Metric(
             "Reserve runs",
@@ -120,6 +123,7 @@ def pool(report: Report, runs: Runs) -> list[Metric]:
             "The same if each request books its declared maximum at its admission: min(context, prompt + max_tokens) "
             f"tokens, max_tokens {count(reserve.outcome.max_tokens)}. With prompts that fill the context it is the "
             f"batch ceiling, {count(report.capacity.batch_ceiling)}.",
+            "requests",
         ),
         Metric(
             "Preempted",
@@ -164,6 +168,7 @@ def _batch_ceiling(report: Report) -> Metric:
         "Sequences that run at once if each reserves the whole context: min(blocks // blocks a request, max_num_seqs, "
         f"quota), with max_num_seqs {count(capacity.max_num_seqs)}; blocks of a shared prefix count once. 0 where the "
         "start-up check fails.",
+        "sequences",
     )
 
 
@@ -231,4 +236,5 @@ def _on_demand_or_tp(report: Report) -> Metric:
         "Sequences that fit on average if each books only what it has written: blocks / (tokens / block + 1/2) for "
         f"layers that grow, with {mean(capacity.resident_mean_tokens)} tokens on average. No guarantee: when the pool "
         "runs out, somebody is preempted.",
+        "sequences",
     )

@@ -1,4 +1,5 @@
-"""A file of a plan and the limits it is held to: JSON or TOML, one key a field.
+"""A file of a plan and the limits it is held to: JSON or TOML, one key a field. A saved plan (`plan_json`) with limits
+beside it is one.
 
 name = "chat"
 preset = "llama-70b-chat-4xh100"     # or link, or neither: the base whose fields the others replace
@@ -21,23 +22,24 @@ from kvplan.catalog import load_preset, resolve
 from kvplan.check import limits_of
 from kvplan.expectations import Limit
 from kvplan.hf_config import model_from_hf_config
-from kvplan.links import decode_link
+from kvplan.links import compared, decode_link
 from kvplan.plan import DEFAULTS, Plan, from_text
+from kvplan.plan_json import MAX_BYTES, WORDS, read_table, without, wrong_head
+from kvplan.recorded import Comparison
 from kvplan.specs import shorten, shown
 from kvplan.texts import spec_text
-
-MAX_BYTES = 2**20
-WORDS = ("name", "description")
 
 
 @dataclass(frozen=True)
 class PlanFile:
-    """What a file holds. The plan carries its model; `expect` has at least one limit."""
+    """What a file holds. The plan carries its model; `expect` has at least one limit; `recorded` is what its link had
+    as results beside those of today."""
 
     plan: Plan
     expect: dict[str, Limit]
     name: str | None = None
     description: str | None = None
+    recorded: Comparison | None = None
 
 
 def read_plan_file(path: Path, expect: Mapping[str, Limit] | None = None) -> PlanFile:
@@ -46,12 +48,17 @@ def read_plan_file(path: Path, expect: Mapping[str, Limit] | None = None) -> Pla
     Raises ValueError, one line with the field, the rule and the value, for whatever cannot be used.
     """
     fields = _table(path)
+    if wrong := wrong_head(fields):
+        raise ValueError("; ".join(f"{name}: {why}" for name, why in wrong.items()))
+    fields = without(fields, ("schema", "version"))
     own = fields.pop("expect", {})
     if not isinstance(own, dict):
         raise ValueError(f"expect: must be a table of limits, got {shown(own)}")
     words = {name: _word(name, fields.pop(name)) for name in WORDS if name in fields}
+    link = fields.get("link")
     plan = _plan(fields, path.parent)
-    return PlanFile(plan, limits_of(own | dict(expect or {})), **words)
+    recorded = None if link is None else compared(link)
+    return PlanFile(plan, limits_of(own | dict(expect or {})), **words, recorded=recorded)
 
 
 def _table(path: Path) -> dict:
@@ -64,19 +71,7 @@ def _table(path: Path) -> dict:
             raw = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise ValueError(f"cannot be read, {error.strerror}") from None
-    if len(raw) > MAX_BYTES:
-        raise ValueError(f"must be at most {MAX_BYTES:,} bytes")
-    try:
-        table = parse(raw.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise ValueError(f"must be UTF-8, got byte {raw[error.start]:#04x} at {error.start:,}") from None
-    except RecursionError:
-        raise ValueError("is nested too deeply") from None
-    except ValueError as error:
-        raise ValueError(f"cannot be read as {path.suffix[1:].upper()}, {shorten(str(error), 200)}") from None
-    if not isinstance(table, dict):
-        raise ValueError(f"must be a table of fields, got {shown(table)}")
-    return table
+    return read_table(raw, parse, path.suffix[1:].upper())
 
 
 def _json(text: str):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kvplan.markdown import escape
+from kvplan.markdown import escape_line, one_line
 from kvplan.review import DETAILS, Review, Section, Table
 from kvplan.text_tables import is_numbers
 
@@ -12,14 +12,14 @@ from kvplan.text_tables import is_numbers
 def markdown(found: Review) -> str:
     """The whole document."""
     parts = [
-        f"# {_safe(found.title)}",
-        _safe(found.question),
-        f"**{_safe(found.answer)}**",
-        _safe(found.reason),
+        f"# {escape_line(found.title)}",
+        escape_line(found.question),
+        f"**{escape_line(found.answer)}**",
+        escape_line(found.reason),
         *(part for section in found.front for part in _section(section)),
-        _safe(found.made),
+        escape_line(found.made),
         # Indented, it is shown as it is and can be copied.
-        f"    {_one_line(found.link)}",
+        f"    {one_line(found.link)}",
         f"---\n\n# {DETAILS}",
         *(part for section in found.details for part in _section(section)),
     ]
@@ -27,29 +27,24 @@ def markdown(found: Review) -> str:
 
 
 def _section(section: Section) -> Iterable[str]:
-    yield f"## {_safe(section.title)}"
+    yield f"## {escape_line(section.title)}"
     if section.clause:
-        yield f"{_safe(section.clause[:1].upper() + section.clause[1:])}."
+        yield f"{escape_line(section.clause[:1].upper() + section.clause[1:])}."
     for table in section.tables:
         if table.rows:
             yield from _table(table)
     if section.lines:
-        yield "\n".join(f"- {_safe(line)}" for line in section.lines)
+        yield "\n".join(f"- {escape_line(line)}" for line in section.lines)
 
 
 def _table(table: Table) -> Iterable[str]:
     if table.caption:
-        yield f"**{_safe(table.caption)}**"
+        yield f"**{escape_line(table.caption)}**"
     names = list(table.rows[0])
     rules = ["---:" if is_numbers(row[name] for row in table.rows) else "---" for name in names]
-    cells = [[_safe(name) for name in names], rules, *([_safe(row[name]) for name in names] for row in table.rows)]
+    cells = [
+        [escape_line(name) for name in names],
+        rules,
+        *([escape_line(row[name]) for name in names] for row in table.rows),
+    ]
     yield "\n".join(f"| {' | '.join(line)} |" for line in cells)
-
-
-def _safe(text: str) -> str:
-    """A text as Markdown shows it, on one line; an ampersand begins no entity."""
-    return escape(_one_line(text)).replace("&", "\\&")
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())

@@ -12,12 +12,12 @@ from typing import Any, Literal, get_type_hints
 
 from pydantic import TypeAdapter
 
-from kvplan import answers, catalog, check, fleet_search, levers, log_comparison, pool, report, sweep_files
+from kvplan import answers, catalog, check, fleet_search, levers, log_comparison, plan_json, pool, report, sweep_files
 from kvplan.breakdown import GroupCost
 from kvplan.engine_log import EngineLog
 from kvplan.fleet import Fleet
 from kvplan.memory import Memory
-from kvplan.plan import Plan
+from kvplan.plan import OPTIONAL, Plan
 from kvplan.simulate import Simulation
 from kvplan.specs import Source
 from kvplan.sweep import every_column
@@ -32,7 +32,11 @@ def schema_of(command: str) -> dict:
     head = {} if command == "presets" else {"schema": Literal[name], "version": str}
     whole = _object(command.capitalize(), head | keys())
     found = TypeAdapter(whole).json_schema(mode="serialization")
-    return {"$schema": DIALECT, "$id": name} | _complete(found)
+    whole = _complete(found)
+    # A plan as a file has only what is set.
+    if command == "plan":
+        whole["required"] = [key for key in whole["required"] if key not in OPTIONAL]
+    return {"$schema": DIALECT, "$id": name} | whole
 
 
 def _complete(part):
@@ -75,6 +79,10 @@ def _report() -> dict:
         "sources": dict[str, Source],
         "resolved": dict[str, Scalar] | None,
     }
+
+
+def _plan() -> dict:
+    return get_type_hints(Plan, include_extras=True)
 
 
 def _sweep() -> dict:
@@ -147,6 +155,7 @@ def _presets() -> dict:
 
 COMMANDS: dict[str, tuple[str, Callable[[], dict]]] = {
     "report": (report.SCHEMA, _report),
+    "plan": (plan_json.SCHEMA, _plan),
     "check": (check.SCHEMA, _check),
     "sweep": (sweep_files.SCHEMA, _sweep),
     "ceiling": _answer(answers.CeilingAnswer),

@@ -21,6 +21,7 @@ OUTPUTS = {
         ["check", "--json", "--expect", "min_batch_ceiling=10", "--expect", "fits=true", "--expect", "max_gpus=1"],
         ["check", "--json", "--set", "tp=3", "--expect", "max_ttft_p95_s=1", "--expect", "binding=memory"],
     ],
+    "plan": [["plan"], ["plan", "--set", "layers=40", "--set", "kv_dtype=fp8", "--set", "gpu_hour_usd=2.5"]],
     "sweep": [
         ["sweep", "--json", "--axis", "tp=1,3,64", "--axis", "max_num_seqs=auto,4"],
         ["sweep", "--json", "--axis", "kv_dtype=auto,fp8", "--columns", "throughput,fleet,engine.refused"],

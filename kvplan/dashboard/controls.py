@@ -6,7 +6,7 @@ import streamlit as st
 
 from kvplan import catalog
 from kvplan.breakdown import layer_summary
-from kvplan.dashboard import config_reader, model_finder, trace_reader
+from kvplan.dashboard import config_reader, model_finder, plan_file, trace_reader, undo
 from kvplan.dashboard.inputs import BOUNDS, CHOICES, HELP, STEPS, VIEW_HELP, WORD_NONE, decimals
 from kvplan.dashboard.sidebar import CUSTOM, Session, ready_plans
 from kvplan.lengths import mean_prompt
@@ -23,6 +23,9 @@ def draw(plan: Plan, report: Report) -> None:
     # for new ones and no longer writes them into the address.
     with st.container(gap="xsmall"):
         _draw_ready_plan()
+        with st.container(horizontal=True, vertical_alignment="center", gap="xsmall", key="plans"):
+            undo.draw()
+            plan_file.draw(plan)
     with st.container(gap="xsmall"):
         _draw_model(report)
         _draw_hardware(report)

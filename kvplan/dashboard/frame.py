@@ -14,9 +14,12 @@ from kvplan.metrics import Metric
 from kvplan.palette import DARK, LIGHT, POOL_FILL, Palette
 from kvplan.report import Report
 from kvplan.specs import Source, shorten
+from kvplan.units import count
 from kvplan.verdict import Verdict
 
 BADGE_COLOURS = {"memory": "blue", "limit": "red", "workload": "violet"}
+MOST_NOTES = 20
+"""Lines of one warning; a file can have thousands of keys that are no fields."""
 CHART_CONFIG = {"displayModeBar": False, "displaylogo": False, "scrollZoom": False}
 
 
@@ -37,8 +40,8 @@ def opening(report: Report, verdict: Verdict, metrics: list[Metric]) -> None:
     with words, st.container(gap="xxsmall"):
         st.header(escape_sentence(verdict.sentence), anchor=False)
         st.markdown(f":{BADGE_COLOURS[verdict.tone]}-badge[{escape(verdict.badge)}] :gray[{escape(verdict.reason)}]")
-    with link, st.container(horizontal=True, horizontal_alignment="right"):
-        share.copy_link(report.plan)
+    with link:
+        share.copy_link(report.plan, verdict, metrics, alignment="right")
     with st.grid(4, min_column_width=150):
         for metric in metrics:
             st.metric(
@@ -52,13 +55,28 @@ def opening(report: Report, verdict: Verdict, metrics: list[Metric]) -> None:
 
 
 def link_notes() -> None:
-    """One warning with a line for every part of the link that was dropped, and what was wrong with the last input."""
+    """What was dropped from the link or the file, a line each; how the results the link recorded compare with today's;
+    and what was wrong with the last input."""
     session = st.session_state["session"]
     if session.notes:
-        lines = "\n".join(f"- {escape(shorten(note, 300))}" for note in session.notes)
-        st.warning(f"Ignored from the link:\n{lines}", icon=":material/link_off:")
+        notes = [*session.notes[:MOST_NOTES], *_more(session.notes[MOST_NOTES:])]
+        st.warning(f"Ignored from the {session.origin}:\n{_list(notes)}", icon=":material/link_off:")
+    if session.recorded is not None and session.recorded.changes:
+        st.warning(
+            f"{escape(session.recorded.sentence)}\n{_list(session.recorded.changes)}", icon=":material/difference:"
+        )
+    elif session.recorded is not None:
+        st.caption(f":material/link: {escape(session.recorded.sentence)}")
     for line in session.wrong:
         st.error(f"Not changed: {escape(line)}", icon=":material/error:")
+
+
+def _list(lines: Iterable[str]) -> str:
+    return "\n".join(f"- {escape(shorten(line, 300))}" for line in lines)
+
+
+def _more(left_out: list[str]) -> list[str]:
+    return [f"and {count(len(left_out))} more"] if left_out else []
 
 
 def chart(figure: go.Figure, conclusion: str, key: str, on_click: Callable[[], None] | None = None) -> None:

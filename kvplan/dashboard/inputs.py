@@ -207,6 +207,14 @@ HELP = {
 
 VIEW_HELP = {
     "ready_plan": "A plan worth opening: it sets all fields at once.",
+    "nothing_to_undo": "Nothing to undo: no change of the plan comes before.",
+    "nothing_to_redo": "Nothing to redo: no change of the plan was undone.",
+    "history": "The last 20 plans of this session; each can be opened again. They go with the session.",
+    "plan_file": "The plan as a file of JSON: save this one, or open one that was saved or that kvplan check reads.",
+    "save_plan": "Every field that is set, as JSON, with the version of kvplan.",
+    "open_plan": "A file of JSON of up to 1 MB: a saved plan. It is read here and not kept.",
+    "share_form": "The link opens the plan; Markdown is its answer with that link; JSON is the plan as a file.",
+    "share_review": "The whole answer as a document: a page and the details behind it.",
     "finder_words": "All words must match. Sizes compare with <, <=, > and >= a number of billions: >100b.",
     "config_file": "A file of JSON of up to 1 MB: a model's config.json. It is read here and not kept.",
     "config_text": "The text of a config.json, in place of a file. An upload comes first where there are both.",

@@ -1,4 +1,4 @@
-"""What leaves the dashboard: the link to copy, and the review of the plan as a file."""
+"""What leaves the dashboard: the plan as a link, as Markdown and as JSON to copy, and its review as a file."""
 
 from __future__ import annotations
 
@@ -7,34 +7,89 @@ from urllib.parse import urlsplit
 
 import streamlit as st
 
+from kvplan import metrics, verdict
+from kvplan.dashboard.inputs import VIEW_HELP
 from kvplan.links import encode_link
+from kvplan.metrics import Metric
 from kvplan.plan import Plan
+from kvplan.plan_json import to_json
+from kvplan.report import evaluate
+from kvplan.snippet import snippet
+from kvplan.verdict import Verdict
+
+LINK, MARKDOWN, JSON = "Link", "Markdown", "JSON"
+ABOUT = {
+    LINK: "Every field that is set, the version, and three results to compare with.",
+    MARKDOWN: "The answer and its figures for a chat or a pull request; the sentence is the link.",
+    JSON: "The plan as a file: *Plan file* opens it, and *kvplan check* with limits beside it.",
+}
+"""What each form is."""
+HEIGHT_PX = 240
+"""Of a text of many lines, which scrolls."""
 
 
-def copy_link(plan: Plan, label: str = "Copy link", key: str = "copy_link") -> None:
-    """The full link of the plan, ready to copy: every field that is set, the version and three results; below it the
-    review of the plan, which is written when it is asked for."""
-    here = _here()
-    with st.popover(label, icon=":material/link:", key=key):
-        st.caption("Every field that is set, the link format, and three results to compare with.")
-        st.code(encode_link(plan, here), language=None, wrap_lines=True)
+@st.fragment
+def copy_link(
+    plan: Plan,
+    answer: Verdict | None = None,
+    figures: list[Metric] | None = None,
+    label: str = "Copy link",
+    key: str = "copy_link",
+    alignment: str = "left",
+) -> None:
+    """The plan to copy in one of three forms, and its review to keep. `answer` and `figures` are those of the page,
+    else those of the Ceiling page. Nothing is written before it is looked at, and looking draws nothing else again."""
+    with st.container(horizontal=True, horizontal_alignment=alignment):
+        box = st.popover(label, icon=":material/link:", key=key, on_change="rerun")
+    if not box.open:
+        return
+    with box:
+        form = st.segmented_control(
+            "Form",
+            list(ABOUT),
+            default=LINK,
+            required=True,
+            label_visibility="collapsed",
+            key=f"{key}_form",
+            persist_state="session",
+            help=VIEW_HELP["share_form"],
+        )
+        st.caption(ABOUT[form], help=VIEW_HELP["share_form"])
+        text = written(form, plan, answer, figures)
+        st.code(text, language=None, wrap_lines=True, height="content" if form == LINK else HEIGHT_PX)
         st.caption("A capacity review to send around: the answer, its figures, assumptions and sources.")
-        with st.container(horizontal=True):
-            for form, ending, mime in (("Markdown", "md", "text/markdown"), ("HTML", "html", "text/html")):
-                st.download_button(
-                    f"Review, {form}",
-                    lambda ending=ending: review_file(plan, here, ending),
-                    file_name=f"kvplan-review.{ending}",
-                    mime=mime,
-                    icon=":material/download:",
-                    on_click="ignore",
-                    key=f"{key}_{ending}",
-                )
+        _draw_reviews(plan, key)
+
+
+def written(form: str, plan: Plan, answer: Verdict | None = None, figures: list[Metric] | None = None) -> str:
+    """The plan in one of the forms."""
+    if form == JSON:
+        return to_json(plan)
+    link = encode_link(plan, here())
+    if form == LINK:
+        return link
+    report = evaluate(plan)
+    return snippet(answer or verdict.ceiling(report), figures or metrics.ceiling(report), link)
+
+
+def _draw_reviews(plan: Plan, key: str) -> None:
+    base = here()
+    with st.container(horizontal=True):
+        for form, ending, mime in (("Markdown", "md", "text/markdown"), ("HTML", "html", "text/html")):
+            st.download_button(
+                f"Review, {form}",
+                lambda ending=ending: review_file(plan, base, ending),
+                file_name=f"kvplan-review.{ending}",
+                mime=mime,
+                icon=":material/download:",
+                on_click="ignore",
+                key=f"{key}_{ending}",
+                help=VIEW_HELP["share_review"],
+            )
 
 
 def review_file(plan: Plan, base: str, ending: str) -> str:
     """The review of a plan as a text of this ending, `md` or `html`."""
-    from kvplan.report import evaluate
     from kvplan.review import review
     from kvplan.review_html import html
     from kvplan.review_markdown import markdown
@@ -44,7 +99,7 @@ def review_file(plan: Plan, base: str, ending: str) -> str:
     return html(found, report) if ending == "html" else markdown(found)
 
 
-def _here() -> str:
+def here() -> str:
     """The address of this page as the browser sees it, without its query."""
     url = st.context.url or ""
     return url if urlsplit(url).path else f"{url}/"

@@ -7,16 +7,19 @@ the widgets, works out what is automatic now, and puts the widgets' values in pl
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import streamlit as st
 from pydantic import ValidationError
 
 from kvplan import catalog
-from kvplan.dashboard import address
+from kvplan.dashboard import address, history
+from kvplan.dashboard.history import History
 from kvplan.dashboard.inputs import AUTOMATIC, BOUNDS, STEPS, TEXTS, WORD_NONE, decimals
-from kvplan.links import decode_comparison, is_of_another, others_note, others_query, short_query
+from kvplan.links import compared, decode_comparison, is_of_another, others_note, others_query, short_query
 from kvplan.plan import DEFAULTS, FROM_GPU, FROM_MODEL, Plan
+from kvplan.recorded import Comparison
 from kvplan.report import evaluate
 from kvplan.specs import problems
 
@@ -27,12 +30,16 @@ REMEMBERED = 8
 
 @dataclass
 class Session:
-    """What the sidebar knows from one run to the next: the plan, those it is compared with, what was dropped from its
-    link, and what was wrong with the last input. `former` are the plans of addresses the browser has overwritten."""
+    """What the sidebar knows from one run to the next: the plan, those it is compared with, what was dropped from the
+    link or the file it came from, what that link recorded, and what was wrong with the last input. `former` are the
+    plans of addresses the browser has overwritten."""
 
     plan: Plan
     notes: list[str]
     others: list[Plan] = field(default_factory=list)
+    origin: str = "link"
+    recorded: Comparison | None = None
+    history: History | None = None
     wrong: list[str] = field(default_factory=list)
     seeded: dict[str, list] = field(default_factory=dict)
     former: dict[str, list[Plan]] = field(default_factory=dict)
@@ -50,6 +57,7 @@ def current_plan(comparing: bool = False) -> Plan:
     else:
         before = [session.plan, *session.others]
         moved = _read(session)
+    session.history = history.followed(session.history or history.started(session.plan), session.plan)
     if comparing:
         session.notes = [note for note in session.notes if note != others_note(len(session.others))]
     automatic = automatic_values(session.plan)
@@ -70,9 +78,11 @@ def compare_with(others: list[Plan]) -> None:
     st.rerun()
 
 
-def open_plan(plan: Plan, page: str | None = None) -> None:
-    """Make this the plan, in a run of its own; on another page where its file is given."""
+def open_plan(plan: Plan, page: str | None = None, notes: Sequence[str] = ()) -> None:
+    """Make this the plan, in a run of its own; on another page where its file is given. `notes`: what was dropped from
+    the file it was read from."""
     st.session_state["next_plan"] = plan
+    st.session_state["next_notes"] = [*notes]
     if page is not None:
         address.switch_page(page, short_query(_normal(plan)))
     st.rerun()
@@ -134,11 +144,11 @@ def _opened(session: Session | None) -> Session:
     plan, *others = map(_normal, plans)
     if others:
         notes = [*notes, others_note(len(others))]
-    if session is None:
-        return Session(plan=plan, notes=notes, others=others)
-    return Session(
-        plan=plan, notes=notes, others=others or session.others, former=session.former, widest=session.widest
-    )
+    opened = Session(plan=plan, notes=notes, others=others, recorded=None if before else compared(query))
+    if session is not None:
+        opened.others = others or session.others
+        opened.former, opened.widest, opened.history = session.former, session.widest, session.history
+    return opened
 
 
 def _is_stale(query: dict[str, str], wanted: dict[str, str]) -> bool:
@@ -154,14 +164,15 @@ def _read(session: Session) -> bool:
     link is said until the plan changes."""
     session.wrong = []
     if chosen := st.session_state.pop("next_plan", None):
-        session.plan, session.notes = _normal(chosen), []
+        session.plan, session.notes = _normal(chosen), st.session_state.pop("next_notes", [])
+        session.origin, session.recorded = "file", None
         return True
     before, query = session.plan, address.query()
     values = {name: st.session_state.get(name, session.seeded[name][-1]) for name in Plan.model_fields}
     plan, session.wrong = from_widgets(values, session.seeded, before, set(query))
     session.plan = _normal(plan)
     if session.plan != before:
-        session.notes = []
+        session.notes, session.recorded = [], None
     return (session.plan.model, session.plan.gpu) != (before.model, before.gpu)
 
 

@@ -1,0 +1,53 @@
+"""The plan as a file: save this one, or open one that was saved."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import streamlit as st
+
+from kvplan.dashboard.frame import once
+from kvplan.dashboard.inputs import VIEW_HELP
+from kvplan.dashboard.sidebar import open_plan
+from kvplan.differences import change_words
+from kvplan.markdown import escape
+from kvplan.plan import Plan
+from kvplan.plan_json import plan_from_json, to_json
+
+MAX_PLAN_MB = 1
+
+
+def draw(plan: Plan) -> None:
+    """Both, and what the file that was uploaded would change."""
+    with st.popover("Plan file", type="tertiary", key="plan_file", help=VIEW_HELP["plan_file"]):
+        st.download_button(
+            "Save this plan",
+            partial(to_json, plan),
+            file_name="kvplan-plan.json",
+            mime="application/json",
+            icon=":material/download:",
+            on_click="ignore",
+            key="save_plan",
+            help=VIEW_HELP["save_plan"],
+        )
+        uploaded = st.file_uploader(
+            "Open a plan",
+            type="json",
+            max_upload_size=MAX_PLAN_MB,
+            key="open_plan",
+            help=VIEW_HELP["open_plan"],
+        )
+        if uploaded is not None:
+            _offer(plan, uploaded)
+
+
+def _offer(plan: Plan, uploaded) -> None:
+    """What the file holds beside the plan, and the button that opens it."""
+    try:
+        found, notes = once("plan_read", uploaded.file_id, lambda: plan_from_json(uploaded.getvalue()))
+    except ValueError as error:
+        st.error(f"The file {escape(str(error))}", icon=":material/error:")
+        return
+    st.caption(f"Its plan: {escape(change_words(plan, found))}")
+    if st.button("Open this plan", type="primary", key="use_plan"):
+        open_plan(found, notes=notes)
