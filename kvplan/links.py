@@ -105,7 +105,7 @@ def decode_comparison(link: str | Mapping) -> tuple[list[Plan], list[str]]:
 
 def others_note(number: int) -> str:
     """What is said where a link has so many plans beside the first and only that one is shown."""
-    return f"compare: of {1 + number} plans the first is shown here, all of them on the Compare page"
+    return f"compare: of {1 + number} plans this is the first; all of them are on the Compare page"
 
 
 def is_of_another(name: str) -> bool:

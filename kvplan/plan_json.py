@@ -32,8 +32,12 @@ def to_json(plan: Plan) -> str:
     >>> plan_from_json(text) == (Plan(tp=4), []), '"dp": 1' in text, '"layers"' in text
     (True, True, False)
     """
-    head = {"schema": SCHEMA, "version": VERSION}
-    return json.dumps(head | plan.model_dump(mode="json", exclude_none=True), indent=2) + "\n"
+    return json.dumps({"schema": SCHEMA, "version": VERSION} | fields_of(plan), indent=2) + "\n"
+
+
+def fields_of(plan: Plan) -> dict:
+    """Every field that is set, as JSON has it."""
+    return plan.model_dump(mode="json", exclude_none=True)
 
 
 def plan_from_json(content: str | bytes) -> tuple[Plan, list[str]]:
@@ -45,6 +49,13 @@ def plan_from_json(content: str | bytes) -> tuple[Plan, list[str]]:
     >>> plan.tp, plan.context, notes
     (4, 8192, ['context: Input should be greater than or equal to 1, got -1'])
     """
+    fields, notes = read_object(content)
+    plan, dropped = plan_from_fields(fields)
+    return plan, notes + dropped
+
+
+def read_object(content: str | bytes) -> tuple[dict, list[str]]:
+    """The keys of a JSON object, of a repeated one the first, and a note for each of the others. Raises as above."""
     notes = []
 
     def first_of_each(pairs: list[tuple[str, object]]) -> dict:
@@ -55,9 +66,7 @@ def plan_from_json(content: str | bytes) -> tuple[Plan, list[str]]:
             found.setdefault(name, value)
         return found
 
-    fields = read_table(content, partial(json.loads, object_pairs_hook=first_of_each), "JSON")
-    plan, dropped = plan_from_fields(fields)
-    return plan, notes + dropped
+    return read_table(content, partial(json.loads, object_pairs_hook=first_of_each), "JSON"), notes
 
 
 def plan_from_fields(fields: Mapping) -> tuple[Plan, list[str]]:

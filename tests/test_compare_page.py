@@ -1,11 +1,14 @@
 """The Compare page, driven without a browser."""
 
 import pandas as pd
+import pytest
 from streamlit.testing.v1 import AppTest
 from test_pages import opened, plan_of, spec_of, table_with
 
 from kvplan import Plan, compare_words, evaluate
 from kvplan.compare import results
+from kvplan.comparison_json import to_json
+from kvplan.dashboard import share
 from kvplan.dashboard.sidebar import ready_plans
 from kvplan.links import decode_comparison, encode_comparison
 from kvplan.markdown import escape_sentence
@@ -118,11 +121,13 @@ def test_the_address_carries_every_plan_and_keeps_up_with_the_sidebar():
 def test_other_pages_show_the_first_plan_with_a_note_and_keep_the_rest_for_compare():
     app = opened(QUERY | {"b.tp": "8"})
     assert plan_of(app) == CHAT
-    assert "of 2 plans the first is shown here" in app.warning[0].value
+    assert "of 2 plans this is the first" in app.info[0].value
+    assert not app.warning
     assert not [name for name in app.query_params if "." in name]
     app.switch_page("kvplan/dashboard/pages/compare.py").run()
     assert others_of(app) == [EIGHT]
     assert app.query_params["b.tp"] == "8"
+    assert not app.info
 
 
 def test_plans_that_cannot_run_or_are_alike_stand_side_by_side():
@@ -130,3 +135,39 @@ def test_plans_that_cannot_run_or_are_alike_stand_side_by_side():
     assert not app.exception
     assert ceilings(app)[1] == "0"
     assert isinstance(table_with(app, "Input"), pd.DataFrame)
+
+
+def test_a_saved_comparison_is_added_from_its_file():
+    app = comparing(QUERY)
+    content = to_json([EIGHT, CHAT]).replace('"tp": 8', '"tp": 8, "colour": "red"')
+    app.file_uploader(key="compare_file").upload("kvplan-comparison.json", content.encode(), "application/json").run()
+    app.button(key="compare_add_file").click().run()
+    assert others_of(app) == [EIGHT, CHAT]
+    assert "Ignored from the file" in app.warning[0].value
+
+
+@pytest.mark.parametrize("content", [b"", b"\x00", b"[]", b'{"plans": []}'])
+def test_a_file_without_plans_is_refused_in_one_line(content):
+    app = comparing(QUERY)
+    app.file_uploader(key="compare_file").upload("a.json", content, "application/json").run()
+    assert app.error[0].value.startswith("The file ")
+    assert others_of(app) == []
+
+
+def test_the_sidebar_opens_a_comparison_too_and_says_where_the_others_are():
+    app = opened(QUERY)
+    app.file_uploader(key="open_plan").upload("c.json", to_json([EIGHT, CHAT]).encode(), "application/json").run()
+    app.button(key="use_plan").click().run()
+    assert (plan_of(app), others_of(app)) == (EIGHT, [CHAT])
+    assert "of 2 plans this is the first" in app.info[0].value
+
+
+def test_plans_too_long_for_a_link_are_passed_on_as_their_file(monkeypatch):
+    some = [CHAT, *(CHAT.model_copy(update={"tp": tp}) for tp in (1, 2, 8))]
+    monkeypatch.setattr(share, "MAX_COMPARISON", len(share.written(share.LINK, some)))
+    for less, form in ((0, share.LINK), (1, share.JSON)):
+        monkeypatch.setattr(share, "MAX_COMPARISON", share.MAX_COMPARISON - less)
+        app = comparing(QUERY | {"b.tp": "1", "c.tp": "2", "d.tp": "8"})
+        app.session_state["copy_link"] = True
+        app.run()
+        assert app.code[0].value == share.written(form, some).strip()

@@ -88,6 +88,7 @@ ORDER = (
     "recorded",
     "links",
     "plan_json",
+    "comparison_json",
     "verdict",
     "report_words",
     "expectations",

@@ -8,7 +8,10 @@ import streamlit as st
 
 from kvplan import curves
 from kvplan.compare_words import NAMES, short_name
+from kvplan.comparison_json import plans_from_json, to_json
+from kvplan.dashboard import frame
 from kvplan.dashboard.inputs import VIEW_HELP
+from kvplan.dashboard.plan_file import MAX_PLAN_MB
 from kvplan.dashboard.sidebar import compare_with, open_plan, ready_plans
 from kvplan.differences import value_words
 from kvplan.links import MAX_LENGTH, MAX_PLANS, decode_comparison
@@ -38,9 +41,20 @@ def draw(reports: Sequence[Report]) -> None:
             compare_with([*others(), plan])
         with st.popover("Add a plan", icon=":material/add:", disabled=not room, key="compare_add"):
             _draw_add()
-        for place, (name, report) in enumerate(zip(NAMES[1:], reports[1:], strict=False)):
+        for name, report in zip(NAMES[1:], reports[1:], strict=False):
             with st.popover(escape(short_name(reports[0], name, report)), key=f"compare_{name}"):
-                _draw_other(plan, place, name, report.plan)
+                _draw_other(plan, name, report.plan)
+        st.download_button(
+            "Save all",
+            lambda: to_json([plan, *others()]),
+            file_name="kvplan-comparison.json",
+            mime="application/json",
+            type="tertiary",
+            icon=":material/download:",
+            on_click="ignore",
+            key="compare_save",
+            help=VIEW_HELP["compare_save"],
+        )
 
 
 def draw_variants(report: Report) -> None:
@@ -64,32 +78,43 @@ def _draw_add() -> None:
         help=VIEW_HELP["ready_plan"],
     )
     if st.button("Add this plan", disabled=ready is None, key="compare_add_ready"):
-        _add([ready_plans()[ready].plan])
+        compare_with([*others(), ready_plans()[ready].plan])
     link = st.text_input(
         "Link", max_chars=MAX_LENGTH, placeholder="paste one", key="compare_link", help=VIEW_HELP["compare_link"]
     )
     if st.button("Add its plans", disabled=not link.strip(), key="compare_add_link"):
-        plans, notes = decode_comparison(link)
-        st.session_state["session"].notes = notes
-        _add(plans)
+        _add(*decode_comparison(link), origin="link")
+    uploaded = st.file_uploader(
+        "File", type="json", max_upload_size=MAX_PLAN_MB, key="compare_file", help=VIEW_HELP["compare_file"]
+    )
+    if uploaded is not None:
+        _offer(uploaded)
 
 
-def _draw_other(plan: Plan, place: int, name: str, other: Plan) -> None:
+def _offer(uploaded) -> None:
+    """The plans of a file, and the button that adds them."""
+    try:
+        plans, notes = frame.once("compare_read", uploaded.file_id, lambda: plans_from_json(uploaded.getvalue()))
+    except ValueError as error:
+        st.error(f"The file {escape(str(error))}", icon=":material/error:")
+    else:
+        if st.button("Add its plans", key="compare_add_file"):
+            _add(plans, notes, origin="file")
+
+
+def _draw_other(plan: Plan, name: str, other: Plan) -> None:
     """What sets a plan apart, and what can be done with it."""
     st.markdown(escape(shorten(f"{name}: {value_words(plan, other)}", 300)))
     if st.button("Make it A, and A it", key=f"compare_open_{name}", help=VIEW_HELP["compare_open"]):
-        st.session_state["session"].others[place] = plan
-        open_plan(other)
+        open_plan(other, others=[plan if each is other else each for each in others()])
     if st.button("Remove", key=f"compare_remove_{name}", help=VIEW_HELP["compare_remove"]):
         compare_with([kept for kept in others() if kept is not other])
 
 
-def _add(plans: Sequence[Plan]) -> None:
+def _add(plans: Sequence[Plan], notes: Sequence[str], origin: str) -> None:
     """As many as there is room for; what is too many is said."""
     wanted = [*others(), *plans]
     kept = wanted[: len(NAMES[1:])]
     if kept != wanted:
-        st.session_state["session"].notes.append(
-            f"compare: at most {MAX_PLANS} plans, {len(wanted[len(kept) :])} left out"
-        )
-    compare_with(kept)
+        notes = [*notes, f"compare: at most {MAX_PLANS} plans, {len(wanted[len(kept) :])} left out"]
+    compare_with(kept, notes, origin)

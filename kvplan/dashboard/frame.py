@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
 from kvplan.dashboard import share
+from kvplan.links import others_note
 from kvplan.markdown import escape, escape_sentence
 from kvplan.metrics import Metric
 from kvplan.palette import DARK, LIGHT, POOL_FILL, Palette
+from kvplan.plan import Plan
 from kvplan.report import Report
 from kvplan.specs import Source, shorten
 from kvplan.units import count
@@ -33,15 +35,16 @@ def palette() -> Palette:
     return DARK if st.context.theme.type == "dark" else LIGHT
 
 
-def opening(report: Report, verdict: Verdict, metrics: list[Metric]) -> None:
-    """The top of a page: what was dropped from the link, the answer in one sentence, and its four numbers."""
+def opening(report: Report, verdict: Verdict, metrics: list[Metric], others: Sequence[Plan] = ()) -> None:
+    """The top of a page: what was dropped from the link, the answer in one sentence, and its four numbers. `others`
+    are plans beside the report's that the page's link carries too."""
     link_notes()
     words, link = st.columns([6, 1], gap="small")
     with words, st.container(gap="xxsmall"):
         st.header(escape_sentence(verdict.sentence), anchor=False)
         st.markdown(f":{BADGE_COLOURS[verdict.tone]}-badge[{escape(verdict.badge)}] :gray[{escape(verdict.reason)}]")
     with link:
-        share.copy_link(report.plan, verdict, metrics, alignment="right")
+        share.copy_link(report.plan, verdict, metrics, alignment="right", others=others)
     with st.grid(4, min_column_width=150):
         for metric in metrics:
             st.metric(
@@ -58,6 +61,8 @@ def link_notes() -> None:
     """What was dropped from the link or the file, a line each; how the results the link recorded compare with today's;
     and what was wrong with the last input."""
     session = st.session_state["session"]
+    if session.others_unseen:
+        st.info(others_note(len(session.others)).capitalize() + ".", icon=":material/compare:")
     if session.notes:
         notes = [*session.notes[:MOST_NOTES], *_more(session.notes[MOST_NOTES:])]
         st.warning(f"Ignored from the {session.origin}:\n{_list(notes)}", icon=":material/link_off:")

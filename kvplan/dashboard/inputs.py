@@ -212,7 +212,7 @@ VIEW_HELP = {
     "history": "The last 20 plans of this session; each can be opened again. They go with the session.",
     "plan_file": "The plan as a file of JSON: save this one, or open one that was saved or that kvplan check reads.",
     "save_plan": "Every field that is set, as JSON, with the version of kvplan.",
-    "open_plan": "A file of JSON of up to 1 MB: a saved plan. It is read here and not kept.",
+    "open_plan": "A file of JSON of up to 1 MB: a saved plan or comparison. It is read here and not kept.",
     "share_form": "The link opens the plan; Markdown is its answer with that link; JSON is the plan as a file.",
     "share_review": "The whole answer as a document: a page and the details behind it.",
     "finder_words": "All words must match. Sizes compare with <, <=, > and >= a number of billions: >100b.",
@@ -236,6 +236,8 @@ VIEW_HELP = {
     "compare": "The same plan with one field changed: another cache dtype (dashed) or another tp (dotted).",
     "compare_keep": "Stand a copy of the sidebar's plan beside it; then change the sidebar.",
     "compare_link": "A link of kvplan with one plan or several; what it records of results is not used.",
+    "compare_file": "A file of JSON of up to 1 MB: a saved comparison or plan. It is read here and not kept.",
+    "compare_save": "These plans as a file of JSON, which this page and the sidebar open again.",
     "compare_open": "This plan goes into the sidebar, and the sidebar's in its place.",
     "compare_remove": "Take this plan away; those behind it move up.",
     "rates_per": "Output tokens a second of a replica, of one GPU (a replica's / (tp × pp)), or of one user (1 / "

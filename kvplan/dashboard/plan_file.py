@@ -6,13 +6,14 @@ from functools import partial
 
 import streamlit as st
 
+from kvplan.comparison_json import plans_from_json
 from kvplan.dashboard.frame import once
 from kvplan.dashboard.inputs import VIEW_HELP
 from kvplan.dashboard.sidebar import open_plan
 from kvplan.differences import change_words
 from kvplan.markdown import escape
 from kvplan.plan import Plan
-from kvplan.plan_json import plan_from_json, to_json
+from kvplan.plan_json import to_json
 
 MAX_PLAN_MB = 1
 
@@ -44,10 +45,11 @@ def draw(plan: Plan) -> None:
 def _offer(plan: Plan, uploaded) -> None:
     """What the file holds beside the plan, and the button that opens it."""
     try:
-        found, notes = once("plan_read", uploaded.file_id, lambda: plan_from_json(uploaded.getvalue()))
+        plans, notes = once("plan_read", uploaded.file_id, lambda: plans_from_json(uploaded.getvalue()))
     except ValueError as error:
         st.error(f"The file {escape(str(error))}", icon=":material/error:")
         return
+    found, *others = plans
     st.caption(f"Its plan: {escape(change_words(plan, found))}")
     if st.button("Open this plan", type="primary", key="use_plan"):
-        open_plan(found, notes=notes)
+        open_plan(found, notes=notes, others=others or None)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import date
 from urllib.parse import urlsplit
 
 import streamlit as st
 
-from kvplan import metrics, verdict
+from kvplan import comparison_json, metrics, verdict
 from kvplan.dashboard.inputs import VIEW_HELP
-from kvplan.links import encode_link
+from kvplan.links import MAX_COMPARISON, encode_comparison
 from kvplan.metrics import Metric
 from kvplan.plan import Plan
 from kvplan.plan_json import to_json
 from kvplan.report import evaluate
 from kvplan.snippet import snippet
+from kvplan.units import count
 from kvplan.verdict import Verdict
 
 LINK, MARKDOWN, JSON = "Link", "Markdown", "JSON"
@@ -36,39 +38,51 @@ def copy_link(
     label: str = "Copy link",
     key: str = "copy_link",
     alignment: str = "left",
+    others: Sequence[Plan] = (),
 ) -> None:
     """The plan to copy in one of three forms, and its review to keep. `answer` and `figures` are those of the page,
-    else those of the Ceiling page. Nothing is written before it is looked at, and looking draws nothing else again."""
+    else those of the Ceiling page; `others` are plans beside it. Nothing is written before it is looked at, and looking
+    draws nothing else again."""
     with st.container(horizontal=True, horizontal_alignment=alignment):
         box = st.popover(label, icon=":material/link:", key=key, on_change="rerun")
     if not box.open:
         return
     with box:
-        form = st.segmented_control(
-            "Form",
-            list(ABOUT),
-            default=LINK,
-            required=True,
-            label_visibility="collapsed",
-            key=f"{key}_form",
-            persist_state="session",
-            help=VIEW_HELP["share_form"],
-        )
-        st.caption(ABOUT[form], help=VIEW_HELP["share_form"])
-        text = written(form, plan, answer, figures)
-        st.code(text, language=None, wrap_lines=True, height="content" if form == LINK else HEIGHT_PX)
+        _draw_forms([plan, *others], answer, figures, key)
         st.caption("A capacity review to send around: the answer, its figures, assumptions and sources.")
         _draw_reviews(plan, key)
 
 
-def written(form: str, plan: Plan, answer: Verdict | None = None, figures: list[Metric] | None = None) -> str:
-    """The plan in one of the forms."""
+def _draw_forms(plans: Sequence[Plan], answer: Verdict | None, figures: list[Metric] | None, key: str) -> None:
+    """The choice of a form, and the text in it; several plans that are too long for a link are their file."""
+    form = st.segmented_control(
+        "Form",
+        list(ABOUT),
+        default=LINK,
+        required=True,
+        label_visibility="collapsed",
+        key=f"{key}_form",
+        persist_state="session",
+        help=VIEW_HELP["share_form"],
+    )
+    if form != JSON and len(plans) > 1 and len(encode_comparison(plans, here())) > MAX_COMPARISON:
+        st.info(f"These plans are too long for a link of {count(MAX_COMPARISON)} characters. Pass on their file:")
+        form = JSON
+    st.caption(ABOUT[form], help=VIEW_HELP["share_form"])
+    text = written(form, plans, answer, figures)
+    st.code(text, language=None, wrap_lines=True, height="content" if form == LINK else HEIGHT_PX)
+
+
+def written(
+    form: str, plans: Sequence[Plan], answer: Verdict | None = None, figures: list[Metric] | None = None
+) -> str:
+    """One plan or several in one of the forms."""
     if form == JSON:
-        return to_json(plan)
-    link = encode_link(plan, here())
+        return to_json(plans[0]) if len(plans) == 1 else comparison_json.to_json(plans)
+    link = encode_comparison(plans, here())
     if form == LINK:
         return link
-    report = evaluate(plan)
+    report = evaluate(plans[0])
     return snippet(answer or verdict.ceiling(report), figures or metrics.ceiling(report), link)
 
 

@@ -17,7 +17,7 @@ from kvplan import catalog
 from kvplan.dashboard import address, history
 from kvplan.dashboard.history import History
 from kvplan.dashboard.inputs import AUTOMATIC, BOUNDS, STEPS, TEXTS, WORD_NONE, decimals
-from kvplan.links import compared, decode_comparison, is_of_another, others_note, others_query, short_query
+from kvplan.links import compared, decode_comparison, is_of_another, others_query, short_query
 from kvplan.plan import DEFAULTS, FROM_GPU, FROM_MODEL, Plan
 from kvplan.recorded import Comparison
 from kvplan.report import evaluate
@@ -30,13 +30,14 @@ REMEMBERED = 8
 
 @dataclass
 class Session:
-    """What the sidebar knows from one run to the next: the plan, those it is compared with, what was dropped from the
-    link or the file it came from, what that link recorded, and what was wrong with the last input. `former` are the
-    plans of addresses the browser has overwritten."""
+    """What the sidebar knows from one run to the next: the plan, those it is compared with and whether a link brought
+    them to a page that does not show them, what was dropped from the link or the file, what the link recorded, and what
+    was wrong with the last input. `former` are the plans of addresses the browser has overwritten."""
 
     plan: Plan
     notes: list[str]
     others: list[Plan] = field(default_factory=list)
+    others_unseen: bool = False
     origin: str = "link"
     recorded: Comparison | None = None
     history: History | None = None
@@ -58,8 +59,7 @@ def current_plan(comparing: bool = False) -> Plan:
         before = [session.plan, *session.others]
         moved = _read(session)
     session.history = history.followed(session.history or history.started(session.plan), session.plan)
-    if comparing:
-        session.notes = [note for note in session.notes if note != others_note(len(session.others))]
+    session.others_unseen &= not comparing
     automatic = automatic_values(session.plan)
     _seed(session, automatic, moved)
     query = address.query()
@@ -72,17 +72,25 @@ def current_plan(comparing: bool = False) -> Plan:
     return session.plan
 
 
-def compare_with(others: list[Plan]) -> None:
-    """Make these the plans that the current one is compared with, in a run of its own."""
-    st.session_state["session"].others = [_normal(plan) for plan in others]
+def compare_with(others: Sequence[Plan], notes: Sequence[str] = (), origin: str = "link") -> None:
+    """Make these the plans that the current one is compared with, in a run of its own. `notes`: what was dropped from
+    the link or file they came from."""
+    session = st.session_state["session"]
+    session.others, session.notes, session.origin = [_normal(plan) for plan in others], [*notes], origin
     st.rerun()
 
 
-def open_plan(plan: Plan, page: str | None = None, notes: Sequence[str] = ()) -> None:
+def open_plan(
+    plan: Plan, page: str | None = None, notes: Sequence[str] = (), others: Sequence[Plan] | None = None
+) -> None:
     """Make this the plan, in a run of its own; on another page where its file is given. `notes`: what was dropped from
-    the file it was read from."""
+    the file it was read from; `others`: the plans beside it from now on, None for those there are."""
     st.session_state["next_plan"] = plan
     st.session_state["next_notes"] = [*notes]
+    session = st.session_state["session"]
+    session.others_unseen = bool(others)
+    if others is not None:
+        session.others = [_normal(other) for other in others]
     if page is not None:
         address.switch_page(page, short_query(_normal(plan)))
     st.rerun()
@@ -142,9 +150,8 @@ def _opened(session: Session | None) -> Session:
     before = session.former.pop(str(query), None) if session else None
     plans, notes = (before, []) if before else decode_comparison(query)
     plan, *others = map(_normal, plans)
-    if others:
-        notes = [*notes, others_note(len(others))]
-    opened = Session(plan=plan, notes=notes, others=others, recorded=None if before else compared(query))
+    recorded = None if before else compared(query)
+    opened = Session(plan=plan, notes=notes, others=others, others_unseen=bool(others), recorded=recorded)
     if session is not None:
         opened.others = others or session.others
         opened.former, opened.widest, opened.history = session.former, session.widest, session.history
@@ -172,7 +179,7 @@ def _read(session: Session) -> bool:
     plan, session.wrong = from_widgets(values, session.seeded, before, set(query))
     session.plan = _normal(plan)
     if session.plan != before:
-        session.notes, session.recorded = [], None
+        session.notes, session.recorded, session.others_unseen = [], None, False
     return (session.plan.model, session.plan.gpu) != (before.model, before.gpu)
 
 

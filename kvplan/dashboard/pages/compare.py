@@ -56,7 +56,7 @@ def draw_page() -> None:
         compared.draw(reports)
         compared.draw_variants(report)
     else:
-        frame.opening(report, compare_words.opening(reports), compare_words.metrics(reports))
+        frame.opening(report, compare_words.opening(reports), compare_words.metrics(reports), compared.others())
         compared.draw(reports)
         draw_charts(reports)
         draw_tables(reports)
