@@ -164,6 +164,8 @@ def test_every_page_shows_what_a_link_recorded(page):
 
 
 def uploaded(app, content):
+    app.session_state["plan_file"] = True
+    app.run()
     app.file_uploader(key="open_plan").upload("plan.json", content).run()
     assert not app.exception
     return app
