@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 from strategies import known_plans
 
-from kvplan import Plan, cli, decode_link, evaluate, fleet_search, load_preset, model_from_hf_config
+from kvplan import Plan, cli, decode_link, encode_link, evaluate, fleet_search, load_preset, model_from_hf_config
 from kvplan.check import CheckResult, check, sentence, serves
 from kvplan.expectations import EXPECTATIONS
 from kvplan.specs import Frozen
@@ -437,6 +437,16 @@ def test_the_json_is_described_to_the_last_key(folder):
     ):
         assert set(described[name]["required"]) == set(described[name]["properties"]) == set(keys)
     assert described["Verdict"]["properties"]["name"]["enum"] == list(EXPECTATIONS)
+
+
+def test_a_link_in_a_file_whose_results_changed_is_a_line_and_changes_no_verdict(folder):
+    path = folder / "linked.toml"
+    path.write_text(f'link = "{encode_link(Plan(tp=4)).replace("&r=", "&r=9")}"\nexpect.fits = true')
+    run = called(str(path))
+    assert run.returncode == 0
+    first, second = run.stderr.splitlines()
+    assert first.startswith(f"kvplan: {path}: This link recorded other results")
+    assert second.startswith(f"kvplan: {path}: Batch ceiling: ")
 
 
 def test_a_plan_of_options_is_checked_without_a_file():

@@ -28,6 +28,7 @@ from kvplan import (
     presets,
     rate_document,
 )
+from kvplan.plan_json import to_json
 from kvplan.texts import table_from_text
 from kvplan.version import VERSION
 
@@ -339,6 +340,7 @@ def test_a_broken_preset_is_named_and_fails_only_the_check(tmp_path):
         (["--preset", "no\nsuch\nthing"], "plan: "),
         (["--preset", ""], "plan: "),
         (["--preset", READY, "--link", "?tp=2"], "--preset and --link"),
+        (["--link", "?tp=2", "--plan", "plan.json"], "--link and --plan"),
         (["--preset", READY, "--set", "tp=0"], "tp: "),
     ],
     ids=lambda value: " ".join(value)[:40].replace("\n", "\\n") if isinstance(value, list) else "",
@@ -392,6 +394,54 @@ def test_what_is_ignored_from_a_link_takes_one_line_whatever_its_name():
     assert decode_link(run.stdout)[0] == Plan(tp=4)
     assert run.stderr.startswith("kvplan: ")
     assert len(run.stderr.splitlines()) == 1
+
+
+def test_a_link_with_other_results_says_which_and_the_report_is_that_of_its_plan():
+    link = encode_link(Plan(tp=4)).replace("&made=", "&made=0.0.1-")
+    ceiling = evaluate(Plan(tp=4)).capacity.batch_ceiling
+    older = link.replace(f"&r={ceiling}.", f"&r={ceiling - 1}.")
+    run = called("report", "--json", "--link", older, "--set", "context=4096")
+    assert json.loads(run.stdout) == as_json(Plan(tp=4, context=4096))
+    first, second = run.stderr.splitlines()
+    assert first.startswith("kvplan: This link recorded other results than its plan has now (kvplan 0.0.1-")
+    assert second == f"kvplan: Batch ceiling: {ceiling - 1} → {ceiling} sequences, +1 (+{1 / (ceiling - 1):.1%})"
+    assert called("report", "--link", link).stderr == ""
+
+
+# A plan as a file
+
+
+@given(known_plans())
+def test_a_plan_that_was_printed_is_the_plan_again(tmp_path_factory, plan):
+    path = tmp_path_factory.mktemp("plans") / "plan.json"
+    path.write_text(printed("plan", "--link", encode_link(plan)))
+    assert path.read_text() == to_json(plan)
+    assert printed("plan", "--plan", str(path)) == to_json(plan)
+
+
+def test_options_go_on_top_of_a_plan_that_was_saved(tmp_path):
+    path = tmp_path / "plan.json"
+    path.write_text(to_json(Plan(tp=4)))
+    expected = as_json(Plan(tp=4, context=4096))
+    assert json.loads(printed("report", "--json", "--plan", str(path), "--set", "context=4096")) == expected
+
+
+def test_what_a_saved_plan_has_wrong_is_said_and_the_rest_is_used(tmp_path):
+    path = tmp_path / "plan.json"
+    path.write_text('{"tp": 4, "context": 0}')
+    run = called("report", "--json", "--plan", str(path))
+    assert json.loads(run.stdout) == as_json(Plan(tp=4))
+    assert run.stderr.startswith("kvplan: ignored from the plan: context: ")
+    assert len(run.stderr.splitlines()) == 1
+
+
+def test_a_plan_that_cannot_be_read_is_one_line_and_exit_code_2(tmp_path):
+    (tmp_path / "broken.json").write_text("{")
+    for name, why in (("absent.json", "cannot be read, No such file"), ("broken.json", "cannot be read as JSON")):
+        run = called("report", "--plan", str(tmp_path / name))
+        assert_one_line(run)
+        assert run.stderr.startswith("kvplan: --plan: ")
+        assert why in run.stderr
 
 
 # What it needs

@@ -43,6 +43,19 @@ def test_a_ready_plan_or_a_link_can_be_the_base(folder):
     assert read(folder, f'link = "{link}"\ntp = 8\nexpect.fits = true').plan == eight
 
 
+def test_a_link_of_the_file_is_compared_with_what_it_recorded(folder):
+    link = encode_link(load_preset(READY))
+    assert read(folder, f'link = "{link}"\nexpect.fits = true').recorded.changes == ()
+    changed = read(folder, f'link = "{link.replace("&r=", "&r=9")}"\ntp = 8\nexpect.fits = true').recorded
+    assert [line.split(":")[0] for line in changed.changes] == ["Batch ceiling"]
+    assert read(folder, 'link = "?tp=4"\nexpect.fits = true').recorded is None
+
+
+def test_schema_and_version_of_a_saved_plan_belong_to_the_file(folder):
+    found = read(folder, 'schema = "kvplan.plan/1"\nversion = "0.0.1"\ntp = 2\nexpect.fits = true')
+    assert found == PlanFile(Plan(tp=2), {"fits": True})
+
+
 def test_auto_leaves_a_field_of_the_base_to_the_model_again(folder):
     preset = load_preset("llama-8b-chat-l4")
     assert preset.weight_dtype is not None
@@ -119,6 +132,8 @@ BAD = {
     "a config and a spec": ("plan.toml", 'hf_config = "a"\nspec = "b"', "hf_config and spec: only one of them"),
     "a config that is none": ("plan.toml", 'hf_config = "plan.toml"', "hf_config: config: must be JSON"),
     "a name that is no text": ("plan.toml", "name = 5", "name: must be a text, got 5"),
+    "another schema": ("plan.toml", 'schema = "kvplan.plan/2"', "schema: must be kvplan.plan/1, got 'kvplan.plan/2'"),
+    "a version that is no text": ("plan.toml", "version = 2", "version: must be a text, got 2"),
     "too long": ("plan.toml", "#" * (MAX_BYTES + 1), "must be at most 1,048,576 bytes"),
     "another kind of file": ("plan.yaml", "tp: 2", "must end in .json or .toml, got '.yaml'"),
 }

@@ -18,9 +18,13 @@ from kvplan.plan_json import to_json
 MAX_PLAN_MB = 1
 
 
+@st.fragment
 def draw(plan: Plan) -> None:
-    """Both, and what the file that was uploaded would change."""
-    with st.popover("Plan file", type="tertiary", key="plan_file", help=VIEW_HELP["plan_file"]):
+    """Both, and what the file that was uploaded would change; drawn alone, and only once it is opened."""
+    box = st.popover("Plan file", type="tertiary", key="plan_file", help=VIEW_HELP["plan_file"], on_change="rerun")
+    if not box.open:
+        return
+    with box:
         st.download_button(
             "Save this plan",
             partial(to_json, plan),
