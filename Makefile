@@ -1,12 +1,14 @@
 # make run: create .venv, install, serve the dashboard on PORT.   make test: install what the tests need, run them all.
+# make screenshots: a picture of every page and state, in FOLDER.
 
 PORT ?= 8501
 HOST ?= 127.0.0.1
+FOLDER ?= screenshots
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test lint clean
+.PHONY: run test lint screenshots clean
 
 run: $(VENV)/.installed
 	$(BIN)/python -m streamlit run app.py --server.port $(PORT) --server.address $(HOST) --server.headless true
@@ -17,6 +19,9 @@ test: $(VENV)/.installed-dev lint
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+screenshots: $(VENV)/.installed-dev
+	PYTHONPATH=. $(BIN)/python tests/screenshots.py $(FOLDER)
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

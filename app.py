@@ -1,6 +1,7 @@
 """The dashboard: navigation, the sidebar and the link; each page is a file of its own."""
 
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import streamlit as st
 
@@ -29,11 +30,21 @@ PAGES = {
 """Every page by its section: its file, which is also its address, its title and its icon."""
 
 
+def address(name: str) -> str | None:
+    """A page's address is its file's name, words joined by hyphens; the first is at the root."""
+    return None if name == FIRST else name.replace("_", "-")
+
+
 def _page(name: str, title: str, icon: str):
-    """A page whose address is its file's name, words joined by hyphens; the first is at the root."""
-    address = None if name == FIRST else name.replace("_", "-")
     path = DASHBOARD / f"pages/{name}.py"
-    return st.Page(path, title=title, icon=f":material/{icon}:", url_path=address, default=name == FIRST)
+    return st.Page(path, title=title, icon=f":material/{icon}:", url_path=address(name), default=name == FIRST)
+
+
+def _heading(section: str, listed: tuple) -> str:
+    """A section of the navigation, whose menu is closed: with the page that is open, where it is one of these."""
+    here = urlsplit(st.context.url or "").path.rpartition("/")[2]
+    opened = [title for name, title, _ in listed if section and address(name) == here]
+    return f"{section}: **{opened[0]}**" if opened else section
 
 
 def main() -> None:
@@ -42,8 +53,12 @@ def main() -> None:
     st.logo(DASHBOARD / "logo.svg", size="large")
     catalog.refresh()
 
-    pages = {section: [_page(name, title, icon) for name, title, icon in listed] for section, listed in PAGES.items()}
+    pages = {
+        _heading(section, listed): [_page(name, title, icon) for name, title, icon in listed]
+        for section, listed in PAGES.items()
+    }
     page = st.navigation(pages, position="top")
+    st.set_page_config(page_title=f"{page.title} · kvplan")
     plan = sidebar.current_plan(comparing=page.url_path == COMPARE)
     report = evaluate(plan)
     st.session_state["report"] = report

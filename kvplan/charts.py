@@ -157,11 +157,13 @@ def _rates(report: Report):
 
 def _throughput(per: str) -> Callable:
     def draw(report: Report, palette: Palette):
+        from kvplan.drawing import MARGIN
         from kvplan.throughput_figures import rates_figure
 
         # On the page the latencies stand below, on the same axis, and name it.
         title = "Batch, sequences in the system"
-        return rates_figure(report, _rates(report), per, palette).update_layout(xaxis_title_text=title)
+        figure = rates_figure(report, _rates(report), per, palette)
+        return figure.update_layout(xaxis_title_text=title, margin_b=MARGIN["b"])
 
     return draw
 

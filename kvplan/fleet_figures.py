@@ -83,6 +83,11 @@ def _cost(fleet: Fleet, priced: bool) -> float:
     return fleet.usd_per_hour if priced else float(fleet.gpus)
 
 
+def _per(priced: bool) -> str:
+    """What a cost is for, before the words that follow it."""
+    return "an hour " if priced else ""
+
+
 def _money(fleet: Fleet, priced: bool) -> str:
     return usd(fleet.usd_per_hour) if priced else f"{count(fleet.gpus)} GPUs"
 
@@ -157,7 +162,7 @@ def _draw_mine(
     canvas.add_curve([log10(spot[0])] * 2, canvas.y_range)
     draw_plan(
         drawing, canvas, palette, x=spot[0], y=spot[1], height=log10(spot[1]), value=_money(mine.fleet, priced),
-        where=duration(getattr(mine, latency)), what=f"with {split(mine)}, {TIMES[latency]}",
+        where=duration(getattr(mine, latency)), what=f"{_per(priced)}with {split(mine)}, {TIMES[latency]}",
     )  # fmt: skip
 
 
@@ -165,7 +170,7 @@ def _draw_simulated(
     drawing: Drawing, canvas: Canvas, palette: Palette, found: Found, spot: Spot, latency: Latency, priced: bool
 ) -> None:
     """The plan as simulated: a hollow dot in ink at its 95th percentile."""
-    cost, seconds = _money(found.fleet, priced), duration(spot[0] / 1000)
+    cost, seconds = f"{_money(found.fleet, priced)} {_per(priced)}".rstrip(), duration(spot[0] / 1000)
     hover = f"<b>This plan, simulated: {count(found.replicas)} replicas</b><br>{cost}, {TIMES[latency]} p95 {seconds}"
     _dot(drawing, spot, hover, HOLLOW, palette.page, palette.ink, 2.5)
     place(drawing, canvas, _pixel(canvas, spot)[None], "simulated, p95", palette.ink, FONT_SIZE, bold=True)
@@ -176,9 +181,10 @@ def _draw_point(
 ) -> None:
     """A dot with its split beside it: filled where it meets both targets; the cheapest that does hollow in green. A
     name that has no room beside its dot is left out, as it would seem another's; hovering tells it."""
+    cost = f"{_money(point.fleet, True)} {_per(True)}for " if priced else ""
     hover = (
-        f"<b>{count(point.plan.dp)} × {split(point)}</b><br>{_money(point.fleet, priced)}, {count(point.fleet.gpus)} "
-        f"GPUs<br>TTFT {duration(point.ttft_s)}, TPOT {duration(point.tpot_s)}"
+        f"<b>{count(point.plan.dp)} × {split(point)}</b><br>{cost}{count(point.fleet.gpus)} GPUs"
+        f"<br>TTFT {duration(point.ttft_s)}, TPOT {duration(point.tpot_s)}"
     )
     pixel = _pixel(canvas, spot)[None]
     if is_cheapest:

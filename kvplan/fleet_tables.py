@@ -14,7 +14,6 @@ from kvplan.fleet_words import (
     searched,
     split,
     split_at_random,
-    three,
     verdict,
     why,
     worst,
@@ -36,7 +35,7 @@ def search_rows(found: Found) -> list[dict]:
     return [
         {
             "Replicas": count(trial.replicas) if trial.replicas else "any",
-            "Each, requests/s": three(trial.rate) if trial.replicas else "–",
+            "Each, requests/s": _three(trial.rate if trial.replicas else None),
             "TTFT p95, s": _three(worst(trial.ttft_s)),
             "TPOT p95, ms": _three(worst(_in_ms(trial.tpot_s))),
             "Result": whose + result(trial),
@@ -127,4 +126,5 @@ def _in_ms(seconds: tuple[float | None, ...]) -> tuple[float | None, ...]:
 
 
 def _three(value: float | None) -> str:
-    return "–" if value is None else three(value)
+    """Three figures with their zeros, as numbers stand below each other."""
+    return "–" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:#.3g}"

@@ -26,9 +26,9 @@ def times(before: float | None, after: float) -> str:
     """How many times as much; empty where there was nothing.
 
     >>> times(54, 364), times(0, 12)
-    ('×6.74', '')
+    ('6.74×', '')
     """
-    return f"×{after / before:,.2f}" if before else ""
+    return f"{after / before:,.2f}×" if before else ""
 
 
 def opening(report: Report, found: Levers) -> Verdict:

@@ -128,7 +128,8 @@ def shares_figure(found: Compared, palette: Palette = LIGHT) -> go.Figure:
             orientation="h", y=list(range(len(names))), x=values, marker={"color": fill, "line": {"width": 0}},
             showlegend=False, hovertemplate=HOVER,
             hovertext=[
-                f"<b>{label}</b><br>{percent_exact(value)} {what}" for label, value in zip(names, values, strict=True)
+                f"<b>{label}</b><br>{percent_exact(value)} of the pool: {what}"
+                for label, value in zip(names, values, strict=True)
             ],
         )  # fmt: skip
     for row, run in enumerate(found.runs.values()):
@@ -171,7 +172,7 @@ def extent_figure(found: Compared, last: int, of_free: bool = False, palette: Pa
     top = 1.05 if of_free else max(0.01, 1.1 * largest / found.slots)
     drawing.layout["yaxis"] |= {"range": [0, top], "nticks": 4, "tickformat": ".0%" if top > 0.08 else ".1%"}
     drawing.layout["yaxis"]["title"]["text"] = f"Largest free, of {'all free' if of_free else 'the pool'}"
-    looks = ((palette.wasted, "solid"), (palette.static, "dash"), (palette.held, "dot"))
+    looks = ((palette.wasted, "solid"), (palette.reference, "dash"), (palette.held, "dot"))
     for (kind, run), (colour, dash) in zip(found.contiguous.items(), looks, strict=True):
         shown = drawn_of(run.steps, last)
         steps, free = run.steps[shown], run.free_slots[shown]
@@ -197,7 +198,8 @@ def extent_figure(found: Compared, last: int, of_free: bool = False, palette: Pa
 
 def _extent_hover(sizes: np.ndarray, slots: np.ndarray, what: str) -> dict:
     texts = [
-        f"<b>Extent of {count(size)} slots</b><br>{count(part)} {what}" for size, part in zip(sizes, slots, strict=True)
+        f"<b>Extent of {count(size)} slots</b><br>{count(part)} slots: {what}"
+        for size, part in zip(sizes, slots, strict=True)
     ]
     return {"hovertext": texts, "hovertemplate": HOVER}
 

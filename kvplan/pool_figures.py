@@ -45,7 +45,9 @@ def occupancy_figure(report: Report, run: Run, last: int, palette: Palette = LIG
         line={"color": palette.limit, "width": 1.5, "dash": "dash"},
     )  # fmt: skip
     _mark_preemptions(drawing, found, last, palette)
-    _name_in_the_middle(drawing, "<b>booked</b>", steps, booked, palette.pool)
+    # Side by side, as the lines may lie close together.
+    _name_below(drawing, "<b>booked</b>", steps, booked, 0.3, palette.pool)
+    _name_below(drawing, "<b>held</b>", steps, held, 0.6, palette.held)
     if found.steps > last:
         write(drawing, f"<b>to {count(found.steps)} →</b>", last, 1.08, palette.muted, Side(-1, 1, 4))
     return drawing.figure()
@@ -53,7 +55,7 @@ def occupancy_figure(report: Report, run: Run, last: int, palette: Palette = LIG
 
 def running_figure(runs: Runs, last: int, palette: Palette = LIGHT) -> go.Figure:
     """Requests that run against steps under both policies."""
-    drawing = blank(palette, top=24)
+    drawing = blank(palette)
     drawing.layout["height"] = RUNNING_HEIGHT
     drawing.layout["margin"] = drawing.layout["margin"] | {"r": 96}
     count_axis(drawing, "Step", last)
@@ -80,7 +82,7 @@ def life_figure(life: Lifecycle, palette: Palette = LIGHT) -> go.Figure:
     """One request's memory against its steps: held, booked on demand, booked by reserve, and nothing after its end."""
     before, after = np.array([-0.04, 0.0]) * life.output, np.array([1.0, 1.08]) * life.output
     steps = np.concatenate([before, life.steps, after])
-    drawing = blank(palette, top=24)
+    drawing = blank(palette)
     drawing.layout["height"] = LIFE_HEIGHT
     drawing.layout["xaxis"] |= {"range": [float(steps[0]), float(steps[-1])], "nticks": 6, "tickformat": ",d"}
     drawing.layout["xaxis"]["title"]["text"] = "Step of the request"
@@ -165,11 +167,12 @@ def _mark_preemptions(drawing: Drawing, found: Simulation, last: int, palette: P
     write(drawing, f"<b>runs out at {count(first)}</b>", first, 1.08, palette.wasted, Side(1, 1, 4))
 
 
-def _name_in_the_middle(drawing: Drawing, words: str, steps: np.ndarray, values: np.ndarray, colour: str) -> None:
-    middle = steps.size // 2
+def _name_below(drawing: Drawing, words: str, steps: np.ndarray, values: np.ndarray, part: float, colour: str) -> None:
+    """A line's name at this part of its length, below it where there is room."""
     if steps.size:
-        below = values[middle] > 0.2
-        write(drawing, words, int(steps[middle]), float(values[middle]), colour, Side(0, -1 if below else 1, 8))
+        at = int(part * (steps.size - 1))
+        below = values[at] > 0.2
+        write(drawing, words, int(steps[at]), float(values[at]), colour, Side(0, -1 if below else 1, 8))
 
 
 def _name_means(drawing: Drawing, runs: Sequence[Run], last: int, top: float, palette: Palette) -> None:

@@ -36,7 +36,8 @@ from kvplan.units import count, duration, mean, round_end, target
 WIDTH, ROOFLINE_WIDTH = 920, 400
 """Pixels of a plot for which labels are placed: across the page, and between that and a phone, to suit both."""
 RATES_HEIGHT, LATENCY_HEIGHT, ROOFLINE_HEIGHT = 290, 240, 320
-NAMES_MARGIN = {"t": 28, "r": 44}
+NAMES_TOP, NAMES_RIGHT, UNTITLED_BOTTOM = 28, 44, 26
+"""Pixels of the margins that hold names of limits and of lines, and of one below an axis that the next chart names."""
 LIMIT_NAMES = {
     "memory": "memory",
     "tenant_quota": "quota",
@@ -59,14 +60,14 @@ def rates_figure(report: Report, found: Rates, per: str = "replica", palette: Pa
     curve = np.array([of(operation) for operation in found.curve])
     batches = np.array([operation.concurrency for operation in found.curve])
     top = round_end(int(TOP_ROOM * curve.max()) + 1)
-    drawing, canvas = _against_batch(found, RATES_HEIGHT, "", (0, top), palette)
+    drawing, canvas = _against_batch(found, RATES_HEIGHT, (0, top), palette, NAMES_TOP, UNTITLED_BOTTOM)
     linear_axis(drawing, f"Output tokens/s, {'each ' if per != 'replica' else ''}{per}", [0, top])
     drawing.layout["yaxis"]["tickformat"] = ",d"
     _draw_limits(drawing, canvas, found, palette, named=True)
     if min(found.limits.values()) >= 1:
         write(drawing, "feasible", canvas.x_range[0], top, palette.held, Side(1, -1, 8))
     hover = [
-        f"<b>Output tokens/s</b><br>{mean(value)} {_of_whom(per)} at batch {count(batch)}"
+        f"<b>Output</b><br>{mean(value)} tokens/s {_of_whom(per)} at batch {count(batch)}"
         for value, batch in zip(curve, batches, strict=True)
     ]
     draw_line(drawing, Line("tokens/s", batches, curve, hover, palette.held, width=3, bold=True), canvas, log_y=False)
@@ -93,9 +94,10 @@ def latency_figure(report: Report, found: Rates, palette: Palette = LIGHT) -> go
     targets = {"TTFT": report.setting.ttft_s, "TPOT": report.setting.tpot_s}
     values = [*(float(value) for line in lines for value in line.y), *targets.values()]
     limits = (np.floor(log10(min(0.01, *values))), np.ceil(log10(max(1.0, *values))))
-    drawing, canvas = _against_batch(found, LATENCY_HEIGHT, "Batch, sequences in the system", limits, palette)
+    drawing, canvas = _against_batch(found, LATENCY_HEIGHT, limits, palette, MARGIN["t"], MARGIN["b"])
+    drawing.layout["xaxis"]["title"]["text"] = "Batch, sequences in the system"
     ticks = {value: words for value, words in LATENCY_TICKS.items() if limits[0] <= log10(value) <= limits[1]}
-    log_axis(drawing, "yaxis", "", ticks, limits)
+    log_axis(drawing, "yaxis", "Latency", ticks, limits)
     _draw_limits(drawing, canvas, found, palette, named=False)
     for line in lines:
         draw_line(drawing, line, canvas)
@@ -166,23 +168,22 @@ def roofline_figure(roof: Roofline, palette: Palette = LIGHT) -> go.Figure:
 
 
 def _against_batch(
-    found: Rates, height: int, title: str, y_range: tuple[float, float], palette: Palette
+    found: Rates, height: int, y_range: tuple[float, float], palette: Palette, top: int, bottom: int
 ) -> tuple[Drawing, Canvas]:
-    """A drawing whose x axis is the batch, the part that meets all limits tinted."""
+    """A drawing whose x axis is the batch, the part that meets all limits tinted, with margins of so many pixels."""
     last = found.curve[-1].concurrency
     x_range = (-0.015 * log10(last), 1.005 * log10(last))
-    drawing = blank(palette, top=NAMES_MARGIN["t"])
+    drawing = blank(palette, top=top)
     drawing.layout |= {"height": height}
-    drawing.layout["margin"] = drawing.layout["margin"] | {"r": NAMES_MARGIN["r"]}
-    log_axis(drawing, "xaxis", title, powers(1, last), x_range)
+    drawing.layout["margin"] = drawing.layout["margin"] | {"r": NAMES_RIGHT, "b": bottom}
+    log_axis(drawing, "xaxis", "", powers(1, last), x_range)
     first = min(found.limits.values())
     if first >= 1:
         drawing.shape(
             type="rect", x0=10 ** x_range[0], x1=min(first, 10 ** x_range[1]), yref="paper", y0=0, y1=1,
             fillcolor=FEASIBLE_FILL, line_width=0, layer="below",
         )  # fmt: skip
-    plot = height - NAMES_MARGIN["t"] - MARGIN["b"]
-    return drawing, Canvas(WIDTH, plot, x_range, y_range)
+    return drawing, Canvas(WIDTH, height - top - bottom, x_range, y_range)
 
 
 def _draw_limits(drawing: Drawing, canvas: Canvas, found: Rates, palette: Palette, named: bool) -> None:

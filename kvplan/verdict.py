@@ -217,7 +217,7 @@ def half_block(report: Report) -> str:
         return "A block of one token is always full, and wastes nothing"
     ratio = found.waste_tokens / rule
     near = abs(ratio - 1) < HALF_BLOCK_ENOUGH
-    why = "as sequences are long against it" if near else "as many sequences are short against it or end alike"
+    why = "as sequences are long against it" if near else "as many are short against it or end alike"
     return (
         f"A sequence wastes less than a block, here at most {count(size - 1)} tokens, and half a block or {rule:,.1f} "
         f"on average if it ends anywhere in it; these lengths waste {found.waste_tokens:,.1f}, {ratio:.2f} times that, "

@@ -21,6 +21,8 @@ if CHROMIUM is None and not os.environ.get("KVPLAN_REQUIRE_BROWSER"):
 
 from playwright.sync_api import Page, expect, sync_playwright  # noqa: E402
 
+import app  # noqa: E402
+
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -29,8 +31,10 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-PAGES_OF_TEXT = ("/engine-log", "/guide", "/help")
-"""Pages that open without a number."""
+ADDRESSES = {
+    name: "/" if name == app.FIRST else f"/{app.address(name)}" for listed in app.PAGES.values() for name, *_ in listed
+}
+"""Every page's address by its name, in the order of the navigation."""
 
 
 @contextmanager
@@ -48,7 +52,7 @@ def serving():
         yield address
     finally:
         process.terminate()
-        process.wait(timeout=10)
+        process.wait(timeout=60)
 
 
 @contextmanager
@@ -61,9 +65,12 @@ def browsing():
 
 
 @contextmanager
-def opened(server: str, browser, path: str = "/", width: int = 1440, height: int = 900, scheme: str = "light"):
-    """An address in a fresh browser; at the end nothing may have failed, and no other host been asked."""
-    context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
+def opened(
+    server: str, browser, path: str = "/", width: int = 1440, height: int = 900, scheme: str = "light", **options
+):
+    """An address in a fresh browser; at the end nothing may have failed, and no other host been asked. `options` are
+    those of Playwright's contexts."""
+    context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme, **options)
     page = context.new_page()
     foreign, broken = [], []
     page.on("request", lambda request: _is_foreign(request.url, server) and foreign.append(request.url))
@@ -80,9 +87,16 @@ def opened(server: str, browser, path: str = "/", width: int = 1440, height: int
 
 def go(page: Page, url: str) -> None:
     page.goto(url)
-    has_metrics = not any(path in url for path in PAGES_OF_TEXT)
-    page.wait_for_selector("[data-testid=stMetricValue]" if has_metrics else "[data-testid=stMain] h2", timeout=60_000)
+    page.wait_for_selector("[data-testid=stMain] h2", timeout=60_000)
     settle(page)
+
+
+def wait_until_drawn(page: Page) -> None:
+    """Wait until the browser has the code of every control, and every chart of the page is drawn."""
+    page.wait_for_function(
+        "document.querySelector('[data-testid=stSkeleton]') === null &&"
+        "[...document.querySelectorAll('[data-testid=stPlotlyChart]')].every(chart => chart.querySelector('.main-svg'))"
+    )
 
 
 def settle(page: Page) -> None:

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from browsing import PAGES_OF_TEXT, choose, expect_answer, go, plan_of, settle, slider
+from browsing import ADDRESSES, choose, expect_answer, go, plan_of, settle, slider
 from playwright.sync_api import Page, expect
 
 from kvplan import Plan, decode_link, encode_link, evaluate, model_from_hf_config
@@ -13,7 +13,6 @@ from kvplan.dashboard.share import review_file
 from kvplan.links import short_query
 
 pytestmark = pytest.mark.browser
-PAGES = ("/", "/pool", "/batching", "/paging", "/throughput", "/levers", "/fleet", "/sweep")
 SHARED = Plan(model="llama-3.1-70b", tp=4, context=32768, kv_dtype="fp8", gpu_memory_utilization=0.9)
 
 
@@ -110,7 +109,7 @@ def test_switching_pages_keeps_the_plan(open_page):
 
 
 def test_a_link_opens_on_any_page(open_page):
-    for path in PAGES:
+    for path in ADDRESSES.values():
         with open_page(path + encode_link(SHARED)) as page:
             assert plan_of(page) == SHARED
 
@@ -294,43 +293,6 @@ def test_back_leaves_an_opened_cell_for_the_map_and_its_plan(open_page):
             settle(page)
             assert "/sweep" in page.url
             assert plan_of(page) == Plan(model="llama-3.1-70b", tp=tp)
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("path", PAGES + PAGES_OF_TEXT)
-def test_no_page_has_a_serious_accessibility_violation(open_page, path, scheme):
-    from axe_playwright_python.sync_playwright import Axe
-
-    with open_page(path + "?model=gemma-3-27b&tp=2&context=32768", scheme=scheme) as page:
-        page.wait_for_selector(".js-plotly-plot .main-svg" if path in PAGES else "h2")
-        found = Axe().run(page).response["violations"]
-        serious = {item["id"]: item["help"] for item in found if item["impact"] in ("serious", "critical")}
-        assert serious == {}
-
-
-@pytest.mark.parametrize("path", PAGES + PAGES_OF_TEXT)
-def test_a_phone_never_scrolls_sideways(open_page, path):
-    with open_page(path, width=390, height=844) as page:
-        page.wait_for_selector(".js-plotly-plot .main-svg" if path in PAGES else "h2")
-        width = page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth")
-        assert width <= 390
-
-
-def test_charts_stand_still_while_the_context_moves(open_page):
-    with open_page("/?context=4096") as page:
-        page.wait_for_selector(".st-key-ceiling_chart .main-svg")
-
-        def standing():
-            box = page.locator(".st-key-ceiling_chart .main-svg").first.bounding_box()
-            ticks = page.locator(
-                ".st-key-ceiling_chart .xtick text, .st-key-ceiling_chart .ytick text"
-            ).all_inner_texts()
-            return box, ticks
-
-        before = standing()
-        slider(page, "context").press("ArrowRight")
-        settle(page)
-        assert standing() == before
 
 
 SHEET_PX = {

@@ -607,7 +607,7 @@ def test_money_has_three_figures_and_no_exponent():
     assert [usd(amount) for amount in (1e-300, 1e-9, 0.0042, 0.5, 9.999, 9999.5, 1.6e10)] == [
         "$0.00", "$0.00000000100", "$0.00420", "$0.500", "$10.00", "$9,999.50", "$16,000,000,000",
     ]  # fmt: skip
-    assert (times(0, 5), times(None, 5), times(4, 2)) == ("", "", "×0.50")
+    assert (times(0, 5), times(None, 5), times(4, 2)) == ("", "", "0.50×")
 
 
 # JSON

@@ -92,7 +92,7 @@ def test_bars_go_from_the_plans_ceiling_to_the_levers():
     assert any(note.text == "<b>now 54</b>" for note in figure.layout.annotations)
     assert figure.layout.xaxis.type == "log"
     assert figure.data[0].hovertext[0] == (
-        "<b>admission on demand</b><br>54 → 364 sequences ×6.74<br>memory binds<br>changes admission; exact"
+        "<b>admission on demand</b><br>54 → 364 sequences 6.74×<br>memory binds<br>changes admission; exact"
     )
 
 
@@ -105,7 +105,7 @@ def test_bars_go_from_the_plans_cost_to_the_levers():
         assert ends(bar) == pytest.approx((found.before.usd_per_million_tokens, after[name]))
         assert words(figure)[bar.y[0]] == usd(after[name])
     assert names(figure)[0] == "int4 cache"
-    assert "$0.0781 → $0.0438 a million tokens ×0.56" in figure.data[0].hovertext[0]
+    assert "$0.0781 → $0.0438 a million tokens 0.56×" in figure.data[0].hovertext[0]
 
 
 @each_plan

@@ -118,7 +118,7 @@ def test_what_is_not_offered_says_why_and_stands_last():
 
 def test_charts_have_words_for_those_who_do_not_see_them():
     alts = [chart.proto.alt for chart in page({}).get("plotly_chart")]
-    assert alts == ["Best for ceiling: 364, ×6.74, admission on demand", "Best for cost: $0.0438, −44%, int4 cache"]
+    assert alts == ["Best for ceiling: 364, 6.74×, admission on demand", "Best for cost: $0.0438, −44%, int4 cache"]
 
 
 def test_a_move_in_the_sidebar_moves_the_levers():

@@ -24,7 +24,7 @@ from kvplan import (
     model_from_hf_config,
     verdict,
 )
-from kvplan.dashboard import inputs, sidebar
+from kvplan.dashboard import controls, inputs, sidebar
 from kvplan.links import short_query
 from kvplan.markdown import escape, escape_sentence
 from kvplan.texts import spec_text
@@ -171,6 +171,14 @@ def test_a_ready_plan_sets_every_field_and_is_named():
     app.select_slider(key="context").set_value(65536).run()
     assert app.selectbox(key="ready_plan").value == "llama-405b-8xh200"
     assert any("modified" in markdown.value for markdown in app.markdown)
+
+
+def test_a_ready_plan_that_is_not_offered_changes_nothing(monkeypatch):
+    """The browser sends what it shows, "Custom plan", even where a change has just made that a ready plan."""
+    state = {"ready_plan": "Custom plan"}
+    monkeypatch.setattr(st, "session_state", state)
+    controls._choose_ready_plan()
+    assert state == {"ready_plan": "Custom plan"}
 
 
 def test_a_preset_link_opens_the_plan_and_the_address_carries_its_fields():

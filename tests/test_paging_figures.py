@@ -347,9 +347,9 @@ def test_an_extent_says_its_size_and_its_parts():
     held, later, unused = figure.data[:3]
     assert sorted(held.base) == list(range(0, 36 * 4096, 4096))
     assert set(held.x + later.x + unused.x) == {4096}
-    assert held.hovertext[0] == f"<b>Extent of 4,096 slots</b><br>{held.x[0]:,} tokens"
-    assert later.hovertext[0] == f"<b>Extent of 4,096 slots</b><br>{later.x[0]:,} for later"
-    assert unused.hovertext[0] == f"<b>Extent of 4,096 slots</b><br>{unused.x[0]:,} never used"
+    assert held.hovertext[0] == f"<b>Extent of 4,096 slots</b><br>{held.x[0]:,} slots: tokens"
+    assert later.hovertext[0] == f"<b>Extent of 4,096 slots</b><br>{later.x[0]:,} slots: for later"
+    assert unused.hovertext[0] == f"<b>Extent of 4,096 slots</b><br>{unused.x[0]:,} slots: never used"
     assert len(held.x) == 36
 
 

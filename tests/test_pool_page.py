@@ -192,13 +192,13 @@ def test_every_state_of_a_plan_is_a_page_without_an_exception(query):
     assert len(app.get("plotly_chart")) == 4
 
 
-def test_what_is_cut_is_said_below_the_pictures():
+def test_what_is_cut_is_said_between_the_pictures():
     """Prompts of 1,155 tokens on average at a context of 512."""
     app = opened({"context": "512"}, "pool")
     report, runs = runs_of(Plan(context=512))
     assert runs.reserve.outcome.rejected > 0 < runs.reserve.outcome.truncated
-    assert any(escape(verdict.cut(report, runs)) in caption for caption in captions(app))
-    assert not any(":material/content_cut:" in caption for caption in captions(opened({"context": "131072"}, "pool")))
+    assert any(escape(verdict.cut(report, runs)) in words.value for words in app.markdown)
+    assert not any("are cut at" in words.value for words in opened({"context": "131072"}, "pool").markdown)
 
 
 def test_moving_a_widget_moves_the_runs():

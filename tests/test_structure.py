@@ -153,6 +153,7 @@ THEME = {
     "orangeColor": "wasted",
     "violetColor": "static",
     "redColor": "limit",
+    "grayColor": "muted",
     "grayTextColor": "muted",
     "borderColor": "border",
 }
@@ -344,3 +345,9 @@ def test_the_theme_has_exactly_ten_colours_for_categories_and_each_is_one_of_the
     colours = tomllib.loads((ROOT / ".streamlit/config.toml").read_text())["theme"][theme]["chartCategoricalColors"]
     assert len(colours) == len(set(colours)) == 10
     assert set(colours) <= set(vars(palette).values())
+
+
+def test_no_button_is_of_the_primary_type():
+    """Its text is white in both themes, and the dark theme's primary colour is a light blue."""
+    primary = [source_id(path) for path in SOURCES if 'type="primary"' in path.read_text()]
+    assert primary == []

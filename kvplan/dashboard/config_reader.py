@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
+from kvplan.dashboard.frame import main_label
 from kvplan.dashboard.inputs import VIEW_HELP
 from kvplan.dashboard.sidebar import open_plan
 from kvplan.hf_config import model_from_hf_config
@@ -30,7 +31,7 @@ def draw(plan: Plan) -> None:
             max_chars=MAX_CONFIG_MB * 2**20,
             help=VIEW_HELP["config_text"],
         )
-        if st.button("Use this model", type="primary", key="use_config"):
+        if st.button(main_label("Use this model"), key="use_config"):
             text = uploaded.getvalue() if uploaded else pasted
             try:
                 packed = _packed(model_from_hf_config(_given(text)))

@@ -61,8 +61,10 @@ def _draw_ready_plan() -> None:
 
 
 def _choose_ready_plan() -> None:
-    if st.session_state["ready_plan"] != CUSTOM:
-        st.session_state["next_plan"] = catalog.load_preset(st.session_state["ready_plan"], "plan")
+    # Right after a change the browser may still send the name of the custom plan, which is no longer offered.
+    chosen = ready_plans().get(st.session_state["ready_plan"])
+    if chosen is not None:
+        st.session_state["next_plan"] = chosen.plan
 
 
 def _draw_model(report: Report) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import pandas as pd
 import plotly.graph_objects as go
@@ -117,8 +118,8 @@ def pills(label: str, options: list[str], preselected: list[str], help: str) -> 
 def table(rows: pd.DataFrame, decimals: dict[str, int], plan_row: pd.Series | None = None) -> None:
     """A short table: numbers with thousands separators, the plan's row tinted where there is one."""
     tint = f"background-color: {POOL_FILL}; font-weight: 600"
-    formats = dict.fromkeys(rows.select_dtypes("number"), "{:,}") | {
-        name: f"{{:,.{places}f}}" for name, places in decimals.items()
+    formats = dict.fromkeys(rows.select_dtypes("number"), _signed("{:,}")) | {
+        name: _signed(f"{{:,.{places}f}}") for name, places in decimals.items()
     }
     styler = rows.style.format(formats, na_rep="–")
     if plan_row is not None:
@@ -167,9 +168,41 @@ def plain_table(rows: list[dict]) -> None:
     )
 
 
+@contextmanager
+def section(text: str, clause: str = "") -> Iterator[st.delta_generator.DeltaGenerator]:
+    """A heading with what belongs to it close below; gives the rest of the heading's row, for controls."""
+    with st.container(gap="xsmall"):
+        row = st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center")
+        with row:
+            heading(text, clause)
+        yield row
+
+
 def heading(text: str, clause: str = "") -> None:
     """A section's heading, with a grey clause where one is needed."""
     st.markdown(f"**{text}** :gray[{escape(clause)}]" if clause else f"**{text}**")
+
+
+def nothing(text: str, sentence: str, height: int) -> None:
+    """In the place of a chart of so many pixels that cannot be drawn: its heading, and what would be shown and when."""
+    with st.container(height=height, border=False):
+        heading(text)
+        st.caption(sentence)
+
+
+def captions(lines: Iterable[str]) -> None:
+    """Remarks in grey, a line each, close to each other."""
+    lines = list(lines)
+    if lines:
+        with st.container(gap="xsmall"):
+            for line in lines:
+                st.caption(line)
+
+
+def main_label(label: str) -> str:
+    """What stands on the button of a page's main step. Not Streamlit's primary type, whose white is too faint on the
+    dark theme's blue."""
+    return f":blue[**{label}**]"
 
 
 def once(key: str, wanted, make: Callable[[], object]):
@@ -184,14 +217,19 @@ def once(key: str, wanted, make: Callable[[], object]):
 def footing(report: Report) -> None:
     """The end of every page: what is unusual about the plan, where each number comes from, and every figure of the
     presets it names."""
-    for note in report.notes:
-        st.caption(f":material/info: {escape(note)}")
-    with st.expander("Where the numbers come from", type="compact", key="sources"):
-        plain_table(_source_rows(report.sources))
+    captions(f":material/info: {escape(note)}" for note in report.notes)
     presets = {} if report.setting is None else {"model": report.setting.model, "gpu": report.setting.gpu}
-    for kind, spec in presets.items():
-        with st.expander(f"All figures of {escape(spec.name)}", type="compact", key=f"sources_{kind}"):
-            plain_table(_source_rows(spec.sources))
+    with st.container(gap="xsmall"):
+        with st.expander("Where the numbers come from", type="compact", key="sources"):
+            plain_table(_source_rows(report.sources))
+        for kind, spec in presets.items():
+            with st.expander(f"All figures of {escape(spec.name)}", type="compact", key=f"sources_{kind}"):
+                plain_table(_source_rows(spec.sources))
+
+
+def _signed(form: str) -> Callable[[float], str]:
+    """A format with a true minus, as wide as a digit."""
+    return lambda value: form.format(value).replace("-", "−")
 
 
 def _source_rows(sources: dict[str, Source]) -> list[dict]:

@@ -25,8 +25,8 @@ def draw(report: Report, arrivals: tuple | None) -> None:
     options = [NONE, *NUMBERS]
     if trace is not None:
         options.append(_name(trace))
-    with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
-        frame.heading("A longer run", "requests, under both policies; other pages and users go on meanwhile")
+    about = "requests, under both policies; other pages and users go on meanwhile"
+    with frame.section("A longer run", about) as beside, beside:
         chosen = frame.choice("Requests of a longer run", options, "long_run", VIEW_HELP["long_run"])
     of_workload = chosen in NUMBERS
     job = _job((report.plan, chosen, arrivals if of_workload else None, None if of_workload else trace))

@@ -7,7 +7,7 @@ from functools import partial
 import streamlit as st
 
 from kvplan.comparison_json import plans_from_json
-from kvplan.dashboard.frame import once
+from kvplan.dashboard.frame import main_label, once
 from kvplan.dashboard.inputs import VIEW_HELP
 from kvplan.dashboard.sidebar import open_plan
 from kvplan.differences import change_words
@@ -55,5 +55,5 @@ def _offer(plan: Plan, uploaded) -> None:
         return
     found, *others = plans
     st.caption(f"Its plan: {escape(change_words(plan, found))}")
-    if st.button("Open this plan", type="primary", key="use_plan"):
+    if st.button(main_label("Open this plan"), key="use_plan"):
         open_plan(found, notes=notes, others=others or None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from kvplan.dashboard.frame import once
+from kvplan.dashboard.frame import main_label, once
 from kvplan.dashboard.inputs import VIEW_HELP
 from kvplan.dashboard.sidebar import open_plan
 from kvplan.markdown import escape
@@ -53,7 +53,7 @@ def _offer(plan: Plan, uploaded, columns: dict[str, str]) -> None:
     st.caption(f"means: prompt {prompt}, output {output} tokens")
     for line in remarks(trace):
         st.caption(f":material/info: {escape(line)}")
-    if st.button("Use this trace", type="primary", key="use_trace"):
+    if st.button(main_label("Use this trace"), key="use_trace"):
         open_plan(with_trace(plan, trace))
 
 

@@ -16,10 +16,9 @@ answer = verdict.batching(report)
 frame.opening(report, answer, metrics.batching(report))
 
 curve = curves.utilisation(report)
-with st.container(gap="xsmall"):
-    frame.heading(
-        "Slot-steps used against batch", "static batches wait for their longest answer; the band is 95% of resamples"
-    )
+with frame.section(
+    "Slot-steps used against batch", "static batches wait for their longest answer; the band is 95% of resamples"
+):
     frame.chart(
         figures.utilisation_figure(report, curve, frame.palette()),
         verdict.plain(answer.sentence),
@@ -27,8 +26,8 @@ with st.container(gap="xsmall"):
     )
     st.caption(escape(verdict.exponential_miss(report, curve.batches, curve.static, curve.exponential)) + ".")
 
-with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
-    frame.heading("One backlog, slot by slot", "with equal lengths both take the same steps: variation alone is lost")
+about = "with equal lengths both take the same steps: variation alone is lost"
+with frame.section("One backlog, slot by slot", about) as beside, beside:
     chosen = frame.choice(
         "Lengths of the requests", (AS_THEY_ARE, EQUAL), "backlog_lengths", VIEW_HELP["backlog_lengths"]
     )
@@ -37,9 +36,8 @@ last = steps_shown(runs)
 for column, policy, run in zip(
     st.columns(2, gap="medium"), ("static", "continuous"), (runs.static, runs.continuous), strict=True
 ):
-    with column, st.container(gap="xsmall"):
-        result = f"{policy.capitalize()}: {count(run.steps)} steps, {percent_exact(run.busy)} used"
-        frame.heading(result)
+    result = f"{policy.capitalize()}: {count(run.steps)} steps, {percent_exact(run.busy)} used"
+    with column, frame.section(result):
         frame.chart(figures.slots_figure(runs, policy, last, frame.palette()), result, key=f"slots_{policy}")
 st.caption(escape(verdict.backlog(runs)) + ".")
 

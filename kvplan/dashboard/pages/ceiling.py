@@ -33,7 +33,8 @@ with left, st.container(gap="xsmall"):
     frame.chart(figure, verdict.plain(answer.sentence), key="ceiling_chart")
 
 with right, st.container(gap="xsmall"):
-    with st.container(height=28, border=False):
+    # As high as the row of pills beside it, so that both charts begin together.
+    with st.container(height=28, border=False, horizontal=True, vertical_alignment="center"):
         frame.heading("One device", gib(report.memory.total_bytes))
     frame.chart(
         figures.memory_figure(report, frame.palette()),
@@ -44,21 +45,21 @@ with right, st.container(gap="xsmall"):
 
 if report.engine.fits:
     table = pd.DataFrame(curves.ceiling_table(report))
-    with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
-        frame.heading("Ceilings by context", f"sequences; the row of {count(report.plan.context)} tokens is the plan's")
-        frame.csv(table, "kvplan-ceilings.csv")
-    frame.table(table, decimals={"Booked, GiB/device": 3}, plan_row=table["Context, tokens"] == report.plan.context)
+    about = f"sequences; the row of {count(report.plan.context)} tokens is the plan's"
+    with frame.section("Ceilings by context", about) as beside:
+        with beside:
+            frame.csv(table, "kvplan-ceilings.csv")
+        frame.table(table, decimals={"Booked, GiB/device": 3}, plan_row=table["Context, tokens"] == report.plan.context)
 
 if report.breakdown:
-    frame.heading("Held and booked", "one request of this context, on a device of the fullest stage, by kind of layer")
     costs = pd.DataFrame(breakdown.table(report.breakdown))
-    frame.table(costs, decimals={"Page, KiB": 1, "Held, MiB": 1, "Booked, MiB": 1})
-    for cost in report.breakdown:
-        st.caption(f"**{breakdown.KIND_NAMES[cost.kind]}**: {cost.reason}.")
-    for remark in report.remarks:
-        st.caption(remark)
+    reasons = [f"**{breakdown.KIND_NAMES[cost.kind]}**: {cost.reason}." for cost in report.breakdown]
+    about = "one request of this context, on a device of the fullest stage, by kind of layer"
+    with frame.section("Held and booked", about):
+        frame.table(costs, decimals={"Page, KiB": 1, "Held, MiB": 1, "Booked, MiB": 1})
+        frame.captions([*reasons, *report.remarks])
 
-frame.heading("Where the pool comes from", "one device, in the order in which the engine subtracts")
-frame.table(pd.DataFrame(ledger.table(ledger.pool_ledger(report))), decimals={"GiB/device": 2})
+with frame.section("Where the pool comes from", "one device, in the order in which the engine subtracts"):
+    frame.table(pd.DataFrame(ledger.table(ledger.pool_ledger(report))), decimals={"GiB/device": 2})
 
 frame.footing(report)

@@ -13,39 +13,43 @@ CHARTS = {
     "Paging waste against block size": (compare_curves.wastes, compare_figures.wastes_figure),
 }
 """Each chart's heading, what gives its curves and what draws them."""
-NONE = "No curve: none of these plans has any."
+NONE = "None of these plans has such a curve."
+
+
+def draw_chart(reports, title, curves_of, figure_of) -> None:
+    """The curves of every plan in one picture."""
+    curves = curves_of(reports)
+    if any(curves):
+        with frame.section(title):
+            conclusion = compare_words.conclusion(title, curves)
+            frame.chart(figure_of(curves, frame.palette()), conclusion, key=f"compare {title}")
+    else:
+        frame.nothing(title, NONE, compare_figures.HEIGHT)
 
 
 def draw_charts(reports) -> None:
-    """The curves of every plan in one picture each, two beside each other."""
+    """Two beside each other."""
     charts = list(CHARTS.items())
     for pair in (charts[:2], charts[2:]):
-        for column, (title, (curves_of, figure_of)) in zip(st.columns(2, gap="medium"), pair, strict=True):
-            with column, st.container(gap="xsmall"):
-                frame.heading(title)
-                curves = curves_of(reports)
-                if any(curves):
-                    conclusion = compare_words.conclusion(title, curves)
-                    frame.chart(figure_of(curves, frame.palette()), conclusion, key=f"compare {title}")
-                else:
-                    with st.container(height=compare_figures.HEIGHT, border=False):
-                        st.caption(NONE)
+        for column, (title, makers) in zip(st.columns(2, gap="medium"), pair, strict=True):
+            with column:
+                draw_chart(reports, title, *makers)
 
 
 def draw_tables(reports) -> None:
     """What differs going in and coming out."""
     inputs = compare_words.input_table(reports)
-    frame.heading("Inputs that differ", "a plan's own word, or what an open field comes to")
-    if inputs:
-        frame.plain_table(inputs)
-    else:
-        st.caption("None: these plans are the same.")
-    with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
-        frame.heading("Results", "in brackets: more or less than A, and how many times A's")
-        frame.csv(pd.DataFrame(compare_words.result_rows(reports)), "kvplan-comparison.csv")
-    frame.plain_table(compare_words.result_table(reports))
-    with st.expander("How each is counted", type="compact", key="compare_counted"):
-        frame.plain_table(compare_words.how_counted(reports))
+    with frame.section("Inputs that differ", "a plan's own word, or what an open field comes to"):
+        if inputs:
+            frame.plain_table(inputs)
+        else:
+            st.caption("None: these plans are the same.")
+    with frame.section("Results", "in brackets: more or less than A, and how many times A's") as row:
+        with row:
+            frame.csv(pd.DataFrame(compare_words.result_rows(reports)), "kvplan-comparison.csv")
+        frame.plain_table(compare_words.result_table(reports))
+        with st.expander("How each is counted", type="compact", key="compare_counted"):
+            frame.plain_table(compare_words.how_counted(reports))
 
 
 def draw_page() -> None:

@@ -42,15 +42,15 @@ if text.strip():
     if found.log.error:
         st.error(f"This start failed: {escape(found.log.error)}", icon=":material/error:")
     if found.rows:
-        frame.heading("Measured beside predicted", "per device; from scratch, and from the log's own pool")
-        frame.plain_table(log_comparison.table(found.rows))
+        with frame.section("Measured beside predicted", "per device; from scratch, and from the log's own pool"):
+            frame.plain_table(log_comparison.table(found.rows))
     for reason in found.reasons:
         st.markdown(f"**{escape(reason.figure)}** :gray-badge[{escape(reason.name)}] {escape(reason.sentence)}.")
     for line in found.missing:
         st.caption(f":material/help: {escape(line)}")
     if found.report:
         with st.container(horizontal=True, vertical_alignment="center"):
-            if st.button("Make this my plan", type="primary", icon=":material/tune:", key="calibrate"):
+            if st.button(frame.main_label("Make this my plan"), icon=":material/tune:", key="calibrate"):
                 open_plan(found.calibrated)
             share.copy_link(found.calibrated, label="Link of the calibrated plan", key="calibrated_link")
     if found.log.lines:

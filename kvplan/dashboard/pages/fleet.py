@@ -55,23 +55,27 @@ def show_search(report, job, found, problem) -> None:
 
 def draw_frontier(report, points, found) -> str:
     """Cost against latency, and which latency was chosen."""
-    with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
-        frame.heading("Cost against latency", "other splits, by the closed form")
-        latency = LATENCIES[frame.choice("Latency", LATENCIES, "fleet_latency", VIEW_HELP["fleet_latency"], "TPOT")]
-    if points:
-        figure = fleet_figures.frontier_figure(report, points, found, latency, frame.palette())
-        frame.chart(figure, fleet_words.frontier_conclusion(report, points), key="frontier")
-    else:
-        st.caption("The closed form has no fleet for any split of up to 16 GPUs.")
+    with frame.section("Cost against latency", "other splits, by the closed form") as beside:
+        # As high as the button beside the other heading.
+        with (
+            beside,
+            st.container(height=35, border=False, horizontal=True, vertical_alignment="center", width="content"),
+        ):
+            latency = LATENCIES[frame.choice("Latency", LATENCIES, "fleet_latency", VIEW_HELP["fleet_latency"], "TPOT")]
+        if points:
+            figure = fleet_figures.frontier_figure(report, points, found, latency, frame.palette())
+            frame.chart(figure, fleet_words.frontier_conclusion(report, points), key="frontier")
+        else:
+            st.caption("The closed form has no fleet for any split of up to 16 GPUs.")
     return latency
 
 
 def draw_search(report, job, found, problem) -> None:
     """How the simulator came to its number."""
-    with st.container(height=PANEL_HEIGHT, border=False, key="fleet_search"):
-        with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
-            frame.heading("Replicas tried in the simulator", "the worst run of each")
-            rows = [] if found is None else fleet_tables.search_rows(found)
+    rows = [] if found is None else fleet_tables.search_rows(found)
+    panel = st.container(height=PANEL_HEIGHT, border=False, key="fleet_search")
+    with panel, frame.section("Replicas tried in the simulator", "the worst run of each") as beside:
+        with beside:
             # What scrolls must hold something that the keyboard reaches.
             frame.csv(pd.DataFrame(rows), "kvplan-replicas.csv")
         run_every = None if job is None or job.is_over else POLL_S
@@ -79,30 +83,32 @@ def draw_search(report, job, found, problem) -> None:
 
 
 def draw_words(report, points, found, fleet) -> None:
-    """How the search went, what the fleet is for, whether it is there, and whose its prices are, a line each."""
+    """What the fleet is for, whether it is there, whose its prices are, and below how the search went, a line each."""
     lines = []
-    if found is not None:
-        lines.extend((fleet_words.why(report, found), fleet_words.searched(found), fleet_words.split_at_random()))
-        lines.append(fleet_words.beside_closed_form(report, points, found))
     if fleet.replicas is not None:
         lines.extend((fleet_words.headroom(report, fleet), fleet_words.owned(report.plan, fleet)))
         lines.append(fleet_words.busy(report, fleet))
-    for line in filter(None, [*lines, fleet_words.prices(report)]):
-        st.caption(escape(line) + ".")
+    frame.captions(f"{escape(line)}." for line in filter(None, [*lines, fleet_words.prices(report)]))
+    how = [fleet_words.split_at_random()]
+    if found is not None:
+        beside = fleet_words.beside_closed_form(report, points, found)
+        how = [fleet_words.why(report, found), beside, fleet_words.searched(found), *how]
+    with st.expander("How it is simulated, and why it differs", type="compact", key="fleet_how"):
+        frame.captions(f"{escape(line)}." for line in filter(None, how))
 
 
 def draw_table(report, points, latency) -> None:
     """The splits, row by row; a name opens its plan."""
     rows = pd.DataFrame(fleet_tables.frontier_rows(report, points, latency))
-    with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
-        frame.heading("Splits of a replica", "a name opens its plan; the tinted row is this one")
-        frame.csv(rows, "kvplan-fleet.csv")
     own = pd.Series([point is frontier.own(points, report.plan) for point in points])
     # Relative, whatever path the app is served under.
-    rows["Split"] = [f"[{name}](<.{link}>)" for name, link in zip(rows["Split"], rows["Link"], strict=True)]
+    linked = [f"[{name}](<.{link}>)" for name, link in zip(rows["Split"], rows["Link"], strict=True)]
     decimals = {"USD an hour": 2, "USD a million": 3, "TTFT, s": 3, "TPOT, ms": 1}
-    frame.table(rows.drop(columns="Link"), decimals=decimals, plan_row=own)
-    st.caption(escape(fleet_words.closed_form_only()) + ".")
+    with frame.section("Splits of a replica", "a name opens its plan; the tinted row is this one") as beside:
+        with beside:
+            frame.csv(rows, "kvplan-fleet.csv")
+        frame.table(rows.assign(Split=linked).drop(columns="Link"), decimals=decimals, plan_row=own)
+        st.caption(escape(fleet_words.closed_form_only()) + ".")
 
 
 def draw_fleet(report, runs) -> None:
@@ -140,9 +146,7 @@ def draw_page() -> None:
             frame.opening(report, fleet_words.no_rate(report), fleet_words.replica_metrics(report))
         else:
             frame.opening(report, verdict.ceiling(report), metrics.ceiling(report))
-        with st.container(height=PANEL_HEIGHT, border=False):
-            frame.heading("Cost against latency")
-            st.caption(escape(fleet_words.rate_wanted()))
+        frame.nothing("Cost against latency", escape(fleet_words.rate_wanted()), PANEL_HEIGHT)
     frame.footing(report)
 
 

@@ -60,8 +60,7 @@ def draw_questions() -> None:
                 )
                 for question in guide.QUESTIONS
             }
-        # Not the primary type, whose white on the dark theme's light blue is too faint.
-        asked = st.form_submit_button("Show me", key="guide_show")
+        asked = st.form_submit_button(frame.main_label("Show me"), key="guide_show")
     if asked:
         guesses, wrong = guide.read_guesses(texts)
         for line in wrong:
@@ -74,8 +73,7 @@ def draw_questions() -> None:
 def draw_answers(report, guesses) -> None:
     """The four answers, beside each the guess and how far off it was, and why."""
     found = frame.once("guide_answers", report.plan, lambda: guide.answers(report))
-    with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
-        frame.heading("The answers")
+    with frame.section("The answers") as beside, beside:
         st.button("Guess again", type="tertiary", key="guide_again", icon=":material/refresh:", on_click=forget)
     words = zip(
         guide_words.metrics(found),
@@ -99,8 +97,7 @@ def draw_steps(report) -> None:
     with left:
         for number, step in enumerate(working, start=2):
             draw_step(number, step)
-    with right, st.container(gap="xsmall"):
-        frame.heading("One device")
+    with right, frame.section("One device"):
         frame.chart(figures.memory_figure(report, frame.palette()), f"KV pool: {working[1].number}", key="guide_memory")
     draw_step(5, batching)
     frame.chart(

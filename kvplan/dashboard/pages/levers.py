@@ -13,31 +13,31 @@ def draw_charts(report, found) -> None:
     """Both tornadoes: the ceiling and the cost."""
     _, _, for_ceiling, for_cost = levers_words.metrics(report, found)
     left, right = st.columns(2, gap="medium")
-    with left, st.container(gap="xsmall"):
-        frame.heading("What moves the ceiling", "sequences that run; in outline what memory would hold")
+    with left, frame.section("What moves the ceiling", "sequences that run; in outline what memory would hold"):
         figure = levers_figures.ceiling_figure(found, frame.palette())
         frame.chart(figure, f"{for_ceiling.label}: {for_ceiling.value}, {for_ceiling.whose}", key="levers_ceiling")
-    with right, st.container(gap="xsmall"):
-        frame.heading("What moves the cost", "of a million output tokens, at each plan's own ceiling")
+    with right, frame.section("What moves the cost", "of a million output tokens, at each plan's own ceiling"):
         if found.priced:
             figure = levers_figures.cost_figure(found, frame.palette())
             frame.chart(figure, f"{for_cost.label}: {for_cost.value}, {for_cost.whose}", key="levers_cost")
-    for line in (levers_words.about_cost(found), levers_words.about_price(report, found)):
-        if line:
-            st.caption(f"{escape(line)}.")
+    about = filter(None, (levers_words.about_cost(found), levers_words.about_price(report, found)))
+    frame.captions(f"{escape(line)}." for line in about)
 
 
 def draw_table(found) -> None:
     """Every lever that is offered; its name opens its plan."""
     rows = pd.DataFrame(levers_words.table(found))
-    with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
-        frame.heading("Lever by lever", "a name opens its plan; the tinted row is this one")
-        frame.csv(rows, "kvplan-levers.csv")
     links = {lever.name: encode_link(lever.plan, "./", full=False) for lever in found.offered}
-    own = ~rows["Lever"].isin(links)
-    rows["Lever"] = [f"[{escape(name)}](<{links[name]}>)" if name in links else name for name in rows["Lever"]]
+    linked = [f"[{escape(name)}](<{links[name]}>)" if name in links else name for name in rows["Lever"]]
     decimals = {"USD/M tokens": levers_words.cost_decimals(found), "TPOT, ms": 1}
-    frame.table(rows, decimals={name: decimals[name] for name in decimals if name in rows}, plan_row=own)
+    with frame.section("Lever by lever", "a name opens its plan; the tinted row is this one") as beside:
+        with beside:
+            frame.csv(rows, "kvplan-levers.csv")
+        frame.table(
+            rows.assign(Lever=linked),
+            decimals={name: decimals[name] for name in decimals if name in rows},
+            plan_row=~rows["Lever"].isin(links),
+        )
 
 
 def draw_page() -> None:

@@ -29,10 +29,8 @@ def draw_runs(report, runs) -> None:
         "Booked in blue, tokens held in green, the pool's end dashed; a tick above it is a preemption. Requests are "
         "admitted first come, first served; who is preempted computes its cache again."
     )
-    if cut := verdict.cut(report, runs):
-        st.caption(f":material/content_cut: {escape(cut)}.")
-    with st.container(gap="xsmall"):
-        frame.heading("Requests that run", "on the same pool, against steps")
+    clause = "; ".join(filter(None, ("on the same pool, against steps", verdict.cut(report, runs))))
+    with frame.section("Requests that run", clause):
         frame.chart(
             pool_figures.running_figure(runs, last, frame.palette()),
             "Requests running against steps under both policies",
@@ -42,41 +40,41 @@ def draw_runs(report, runs) -> None:
 
 def draw_holders(report, runs) -> None:
     """Who holds what in a moment of the run on demand."""
-    with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
-        frame.heading("Who holds what", "requests running together on demand, MiB on each device")
-        moment = frame.choice("Moment", runs.moments, f"moment {' '.join(runs.moments)}", VIEW_HELP["moment"])
-    held = "Held, MiB"
-    decimals = {held: 1, "Booked on demand, MiB": 1, "Booked by reserve, MiB": 1}
-    frame.table(pd.DataFrame(moments.holders(report, runs.moments[moment])), decimals=decimals)
-    st.caption(escape(verdict.growth(report, runs.moments[moment])) + ".")
+    decimals = dict.fromkeys(("Held, MiB", "Booked on demand, MiB", "Booked by reserve, MiB"), 1)
+    with frame.section("Who holds what", "requests running together on demand, MiB on each device") as beside:
+        with beside:
+            moment = frame.choice("Moment", runs.moments, f"moment {' '.join(runs.moments)}", VIEW_HELP["moment"])
+        frame.table(pd.DataFrame(moments.holders(report, runs.moments[moment])), decimals=decimals)
+        st.caption(escape(verdict.growth(report, runs.moments[moment])) + ".")
 
 
 def draw_life(report, runs) -> None:
     """One request, stage by stage, and its memory."""
     life = lifecycle.lifecycle(report, max_tokens=runs.reserve.outcome.max_tokens)
-    frame.heading(
-        "One request from admission to release",
-        f"the workload's means: prompt {count(life.prompt)}, output {count(life.output)} tokens; sizes on each device",
-    )
-    with st.grid(4, min_column_width=150):
-        for name, words in verdict.stages(report, life).items():
-            with st.container(border=True, height="stretch", gap="xxsmall"):
-                st.markdown(f"**{name}**")
-                st.caption(escape(words))
-    frame.chart(
-        pool_figures.life_figure(life, frame.palette()),
-        f"One request's memory; reserve books {gib_or_less(life.reserved_bytes)} from the beginning",
-        key="life_chart",
-    )
-    st.caption(escape(verdict.cache_saves(life)) + ".")
+    means = f"prompt {count(life.prompt)}, output {count(life.output)} tokens"
+    with frame.section("One request from admission to release", f"the workload's means: {means}; sizes on each device"):
+        with st.grid(4, min_column_width=150):
+            for name, words in verdict.stages(report, life).items():
+                with st.container(border=True, height="stretch", gap="xxsmall"):
+                    st.markdown(f"**{name}**")
+                    st.caption(escape(words))
+        frame.chart(
+            pool_figures.life_figure(life, frame.palette()),
+            f"One request's memory; reserve books {gib_or_less(life.reserved_bytes)} from the beginning",
+            key="life_chart",
+        )
+        st.caption(escape(verdict.cache_saves(life)) + ".")
 
 
 def draw_page() -> None:
     report = frame.current_report()
     if not (report.engine.fits and report.capacity.batch_ceiling):
         frame.opening(report, verdict.ceiling(report), metrics.ceiling(report))
-        frame.heading("The pool over time")
-        st.caption("With a plan that runs at least one request, its blocks are shown here step by step.")
+        frame.nothing(
+            "The pool over time",
+            "With a plan that runs at least one request, its blocks are shown here step by step.",
+            pool_figures.OCCUPANCY_HEIGHT,
+        )
         frame.footing(report)
         return
     arrivals = pool.arrivals_of(report.setting)
@@ -88,21 +86,23 @@ def draw_page() -> None:
         lambda: pool.runs(report, pool.requests_of(report.setting, number), arrivals if at_rate else None),
     )
     frame.opening(report, verdict.pool(report, runs), metrics.pool(report, runs))
-    with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
-        frame.heading("The same requests under both policies", "what is booked and what is held, in each step")
+    with frame.section(
+        "The same requests under both policies", "what is booked and what is held, in each step"
+    ) as beside:
         if arrivals is not None:
             about = f"At {arrivals[1]:,.2f} requests/s, with gaps that vary by {arrivals[2]:.2g} times their mean."
-            frame.choice("How requests come", (AT_ONCE, AT_RATE), "pool_arrivals", help=about)
-    draw_runs(report, runs)
+            with beside:
+                frame.choice("How requests come", (AT_ONCE, AT_RATE), "pool_arrivals", help=about)
+        draw_runs(report, runs)
     with st.expander("All figures of both runs", type="compact", key="pool_figures"):
         frame.plain_table(pool.results(runs))
     if runs.moments:
         draw_holders(report, runs)
     draw_life(report, runs)
-    frame.heading(
+    with frame.section(
         "The tensors of this cache", "on a device; dimensions: layers, key and value, batch, heads, tokens, width"
-    )
-    frame.plain_table(shapes.shapes(report))
+    ):
+        frame.plain_table(shapes.shapes(report))
     long_run.draw(report, arrivals if at_rate else None)
     frame.footing(report)
 

@@ -20,7 +20,7 @@ def look_at(found) -> tuple[int, int]:
     with st.container(horizontal=True, vertical_alignment="bottom", key="sweep_cell"):
         column, row = sweep_inputs.cell(grid.x, grid.y)
         plan = sweep_grid.plan_at(found, column, row)
-        if st.button("Open as plan", type="primary", icon=":material/open_in_full:", key="sweep_open"):
+        if st.button(frame.main_label("Open as plan"), icon=":material/open_in_full:", key="sweep_open"):
             open_plan(plan, CEILING)
         share.copy_link(plan, label="Link of this plan", key="sweep_link")
     st.markdown(escape_sentence(sweep_words.cell_words(found, column, row)))
@@ -30,11 +30,11 @@ def look_at(found) -> tuple[int, int]:
 def draw_table(report, found) -> None:
     """The plans of the map row by row, and the whole grid as a command."""
     rows = pd.DataFrame(sweep_words.table(found))
-    with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
-        frame.heading("Plan by plan", "those of the map")
-        frame.csv(rows, "kvplan-sweep.csv")
     numbers = {name: st.column_config.NumberColumn(format="localized") for name in rows.select_dtypes("number")}
-    st.dataframe(rows, hide_index=True, column_config=numbers, placeholder="–", key="sweep_table")
+    with frame.section("Plan by plan", "those of the map") as beside:
+        with beside:
+            frame.csv(rows, "kvplan-sweep.csv")
+        st.dataframe(rows, hide_index=True, column_config=numbers, placeholder="–", key="sweep_table")
     with st.expander("The same in a shell, with every value of every axis", type="compact", key="sweep_command"):
         st.code(sweep_words.command(report.plan, found.grid), language="bash", wrap_lines=True)
 
@@ -42,8 +42,7 @@ def draw_table(report, found) -> None:
 def draw_grid(report, grid, limit, top) -> None:
     """The answer, at the top, the map, the cell that is looked at, and the table."""
     quantity, chart = grid.quantity, st.container(gap="xsmall")
-    with chart, st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
-        frame.heading(f"{quantity.name}, {quantity.unit}", quantity.about)
+    with chart, frame.section(f"{quantity.name}, {quantity.unit}", quantity.about) as beside, beside:
         chosen = 0 if grid.third is None else sweep_inputs.one_of(grid.third)
     found = sweep_grid.Map(grid, chosen)
     answer = sweep_words.opening(found, limit)
@@ -55,8 +54,7 @@ def draw_grid(report, grid, limit, top) -> None:
         picked = partial(sweep_inputs.choose, CHART, grid.x, grid.y)
         frame.chart(figure, verdict.plain(answer.sentence), key=CHART, on_click=picked)
         st.caption(escape(sweep_words.legend(found, limit)))
-    for line in sweep_words.notes(report, grid):
-        st.caption(f":material/info: {escape(line)}.")
+    frame.captions(f":material/info: {escape(line)}." for line in sweep_words.notes(report, grid))
     draw_table(report, found)
 
 

@@ -16,17 +16,15 @@ LABELS = {"concurrency": "Requests in the system", "rate": "Requests a second", 
 
 def draw_rates(report, found) -> None:
     """Throughput over latency, on one axis."""
-    with st.container(gap="xsmall"):
-        with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
-            frame.heading("Throughput against batch", "what meets every limit is tinted")
+    with frame.section("Throughput against batch", "what meets every limit is tinted") as beside:
+        with beside:
             per = PER[frame.choice("Output tokens of", PER, "rates_per", VIEW_HELP["rates_per"])]
         frame.chart(
             throughput_figures.rates_figure(report, found, per, frame.palette()),
             f"Output tokens a second rise with the batch; {throughput_words.BINDING[found.binding]}",
             key="rates",
         )
-    with st.container(gap="xsmall"):
-        frame.heading("Latency against batch", "of a mean request, without a queue")
+    with frame.section("Latency against batch", "of a mean request, without a queue"):
         frame.chart(
             throughput_figures.latency_figure(report, found, frame.palette()),
             "Time to first token and time per output token rise with the batch",
@@ -36,9 +34,10 @@ def draw_rates(report, found) -> None:
 
 def draw_little(report, found) -> None:
     """Any two of L, lambda and W give the third; memory caps the first."""
-    frame.heading("Little's law", "requests in the system = requests a second × seconds in the system; give any two")
+    about = "requests in the system = requests a second × seconds in the system; give any two"
     own = {"concurrency": found.own.concurrency, "rate": found.own.requests_per_s, "time_s": found.own.e2e_s}
-    wanted = UNKNOWNS[frame.choice("Find", UNKNOWNS, "little_unknown", VIEW_HELP["little_unknown"])]
+    with frame.section("Little's law", about) as beside, beside:
+        wanted = UNKNOWNS[frame.choice("Find", UNKNOWNS, "little_unknown", VIEW_HELP["little_unknown"])]
     given = [name for name in own if name != wanted]
     columns = st.columns(3, gap="medium")
     values = {}
@@ -62,16 +61,14 @@ def draw_roofline(report, found) -> None:
     """Why decode reads and prefill computes."""
     roof = rates.roofline(report, found)
     decode, prefill = roof.points
-    with st.container(gap="xsmall"):
-        frame.heading("Roofline of one device", "where decode and prefill of this plan stand")
+    with frame.section("Roofline of one device", "where decode and prefill of this plan stand"):
         frame.chart(
             throughput_figures.roofline_figure(roof, frame.palette()),
             f"Decode: {decode.flop_per_byte:,.0f} FLOP a byte; prefill: {prefill.flop_per_byte:,.0f}",
             key="roofline",
         )
-    for words in (throughput_words.bounds(report, found), throughput_words.helped(found)):
-        if words:
-            st.caption(f"{escape(words)}.")
+    words = filter(None, (throughput_words.bounds(report, found), throughput_words.helped(found)))
+    frame.captions(f"{escape(line)}." for line in words)
     with st.expander("Where a step's time goes", type="compact", key="step_parts"):
         frame.plain_table(throughput_words.parts(decode.parts, prefill.parts))
         st.caption("Of reading and computing in matrices, and in attention, the longer counts: they overlap.")
@@ -81,13 +78,13 @@ def draw_simulated(report, found) -> None:
     """The same step time with requests that differ, come at random and wait."""
     compared = frame.once("rates_compared", report.plan, lambda: rates.compared(report, found))
     if compared is None:
-        frame.heading("Simulated")
-        st.caption("Outputs as long as these take more steps than a page waits for: `kvplan simulate` runs them.")
+        with frame.section("Simulated"):
+            st.caption("Outputs as long as these take more steps than a page waits for: `kvplan simulate` runs them.")
         return
     clause = f"{count(compared.number)} requests at {compared.requests_per_s:,.2f}/s, with the same step time"
-    frame.heading("Simulated", clause)
-    frame.plain_table(throughput_words.comparison(compared))
-    st.caption(escape(throughput_words.difference(compared)) + ".")
+    with frame.section("Simulated", clause):
+        frame.plain_table(throughput_words.comparison(compared))
+        st.caption(escape(throughput_words.difference(compared)) + ".")
 
 
 def draw_page() -> None:
@@ -95,8 +92,11 @@ def draw_page() -> None:
     found = rates.rates(report)
     frame.opening(report, throughput_words.opening(report, found), throughput_words.metrics(report, found))
     if found is None:
-        frame.heading("Throughput against batch")
-        st.caption("With a plan that runs at least one request, its rates and its latency are shown here.")
+        frame.nothing(
+            "Throughput against batch",
+            "With a plan that runs at least one request, its rates and its latency are shown here.",
+            throughput_figures.RATES_HEIGHT,
+        )
     else:
         draw_rates(report, found)
         draw_roofline(report, found)
