@@ -1,0 +1,180 @@
+"""Users who each open a page and move a slider about once a second, and what came back to whom.
+
+The load is open: a user does not wait for a reply before the next move, so a slow server is not asked less. A move that
+is overtaken by the user's next one is answered by the reply to that one, as Streamlit drops the run it interrupts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import statistics
+import time
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+from figures_shown import shown
+from stream import Reply, Tab, tab
+
+from kvplan import Plan
+from kvplan.links import short_query
+
+PAGES = ("", "batching", "paging", "throughput", "", "batching", "paging", "throughput", "pool", "levers")
+"""Where users are, in turns."""
+MODELS = ("llama-3.1-8b", "qwen3-32b", "gemma-3-27b", "llama-3.1-70b")
+MOVED = ("context", "kv_heads", "tp")
+GAP_S = (0.7, 1.3)
+"""Between two moves of a user, at random."""
+LONGEST_WAIT_S = 60
+QUIET_S = 2
+"""No reply for so long: nothing is under way, or the server is stuck."""
+
+
+@dataclass(frozen=True)
+class Move:
+    """What a user asked for and when: a page for a plan."""
+
+    at_s: float
+    page: str
+    plan: Plan
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What one user's moves came to: seconds until each was answered, None for never; how many were overtaken; and
+    replies that showed figures of another plan, an error or no chart."""
+
+    seconds: list[float | None]
+    overtaken: int
+    wrong: list[str]
+
+
+def answers(moves: list[Move], replies: list[Reply]) -> Answers:
+    """Which reply answers which move: the newest that was asked before, and whose figures it shows."""
+    seconds, wrong, overtaken = [], [], 0
+    for reply in replies:
+        done, asked = len(seconds), sum(move.at_s < reply.at_s for move in moves)
+        newest = next((at for at in reversed(range(done, asked)) if _shows(reply, moves[at])), None)
+        if newest is not None:
+            seconds += [reply.at_s - move.at_s for move in moves[done : newest + 1]]
+            overtaken += newest - done
+        elif done == 0 or not _shows(reply, moves[done - 1]):
+            wrong.append(f"{reply.metrics} for {short_query(moves[asked - 1].plan)} at /{moves[asked - 1].page}")
+        if reply.errors or not reply.charts:
+            wrong.append(f"{reply.charts} charts, {reply.errors or 'no error'}")
+    return Answers(seconds + [None] * (len(moves) - len(seconds)), overtaken, wrong)
+
+
+def _shows(reply: Reply, move: Move) -> bool:
+    """Whether a page opened with the metrics of this plan; further down it may have others."""
+    wanted = shown(move.page, move.plan)
+    return reply.metrics[: len(wanted)] == wanted
+
+
+class User:
+    """One user with a tab of their own: what they asked for, and what came."""
+
+    def __init__(self, tab: Tab, plan: Plan, seed: int):
+        self.tab, self.plan, self.random = tab, plan, random.Random(seed)
+        self.moves: list[Move] = []
+        self.replies: list[Reply] = []
+        self.came = asyncio.Event()
+        self.listening = asyncio.create_task(self._listen())
+
+    async def open(self) -> None:
+        """Open the page by the plan's link, and wait until it is shown."""
+        await self._ask()
+        await self._has_come(LONGEST_WAIT_S)
+
+    async def move_for(self, seconds: float) -> None:
+        """Move about once a second."""
+        at = time.perf_counter() + self.random.uniform(0, GAP_S[1])
+        until = time.perf_counter() + seconds
+        while at < until:
+            await asyncio.sleep(at - time.perf_counter())
+            await self.move()
+            at += self.random.uniform(*GAP_S)
+
+    async def move(self) -> None:
+        """Take another value of one of the controls there are."""
+        field = self.random.choice([name for name in MOVED if name in self.tab.options])
+        value = self.random.choice([text for text in self.tab.options[field] if text != str(getattr(self.plan, field))])
+        self.tab.move(field, [value])
+        self.plan = self.plan.model_copy(update={field: int(value)})
+        await self._ask()
+
+    async def settle(self) -> Answers:
+        """Wait for what is still to come, as long as anybody would."""
+        until = time.perf_counter() + LONGEST_WAIT_S
+        while await self._has_come(QUIET_S) or (self.answers.seconds[-1] is None and time.perf_counter() < until):
+            pass
+        return self.answers
+
+    @property
+    def answers(self) -> Answers:
+        return answers(self.moves, self.replies)
+
+    async def _ask(self) -> None:
+        self.moves.append(Move(time.perf_counter(), self.tab.page, self.plan))
+        await self.tab.run(short_query(self.plan))
+
+    async def _listen(self) -> None:
+        async for reply in self.tab.replies():
+            self.replies.append(reply)
+            self.came.set()
+
+    async def _has_come(self, seconds: float) -> bool:
+        """Whether another reply comes within so many seconds."""
+        self.came.clear()
+        try:
+            await asyncio.wait_for(self.came.wait(), seconds)
+        except TimeoutError:
+            return False
+        return True
+
+
+async def opened(stack: AsyncExitStack, address: str, number: int) -> list[User]:
+    """So many users, each with a plan of their own, who open their pages one after another."""
+    users = []
+    for seed in range(number):
+        plan = Plan(model=MODELS[seed % len(MODELS)], gpu="h200", tp=4, gpu_memory_utilization=0.6 + 0.005 * seed)
+        connected = await stack.enter_async_context(tab(address, PAGES[seed % len(PAGES)]))
+        users.append(User(connected, plan, seed))
+        await users[-1].open()
+    return users
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Moves of all users within a span of time, in milliseconds until each was answered; `lost` ones never were."""
+
+    offered: int
+    milliseconds: list[float]
+    lost: int
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.milliseconds)
+
+    @property
+    def p95(self) -> float:
+        return statistics.quantiles(self.milliseconds, n=20)[-1]
+
+
+async def moved(users: list[User], seconds: float) -> tuple[float, float]:
+    """Let all of them move for so long; when it began, and when the last had asked."""
+    begin = time.perf_counter()
+    await asyncio.gather(*(user.move_for(seconds) for user in users))
+    return begin, time.perf_counter()
+
+
+def phase(found: list[tuple[User, Answers]], begin_s: float, end_s: float) -> Phase:
+    """What the moves of this span came to."""
+    seconds = [
+        taken
+        for user, answered in found
+        for move, taken in zip(user.moves, answered.seconds, strict=True)
+        if begin_s <= move.at_s < end_s
+    ]
+    milliseconds = [1000 * taken for taken in seconds if taken is not None]
+    return Phase(len(seconds), milliseconds, len(seconds) - len(milliseconds))
