@@ -1,4 +1,4 @@
-"""Users who each open a page and move a slider about once a second, and what came back to whom.
+"""Users who each open a page and move a slider every so often, and what came back to whom.
 
 The load is open: a user does not wait for a reply before the next move, so a slow server is not asked less. A move that
 is overtaken by the user's next one is answered by the reply to that one, as Streamlit drops the run it interrupts.
@@ -16,15 +16,15 @@ from dataclasses import dataclass
 from figures_shown import shown
 from stream import Reply, Tab, tab
 
-from kvplan import Plan
+from kvplan import Plan, evaluate
 from kvplan.links import short_query
 
 PAGES = ("", "batching", "paging", "throughput", "", "batching", "paging", "throughput", "pool", "levers")
 """Where users are, in turns."""
 MODELS = ("llama-3.1-8b", "qwen3-32b", "gemma-3-27b", "llama-3.1-70b")
 MOVED = ("context", "kv_heads", "tp")
-GAP_S = (0.7, 1.3)
-"""Between two moves of a user, at random."""
+GAP = (0.7, 1.3)
+"""Between two moves of a user, in parts of the mean, at random."""
 LONGEST_WAIT_S = 60
 QUIET_S = 2
 """No reply for so long: nothing is under way, or the server is stuck."""
@@ -60,8 +60,8 @@ def answers(moves: list[Move], replies: list[Reply]) -> Answers:
             overtaken += newest - done
         elif done == 0 or not _shows(reply, moves[done - 1]):
             wrong.append(f"{reply.metrics} for {short_query(moves[asked - 1].plan)} at /{moves[asked - 1].page}")
-        if reply.errors or not reply.charts:
-            wrong.append(f"{reply.charts} charts, {reply.errors or 'no error'}")
+        if reply.errors or not (reply.charts or _shows_none(moves[asked - 1].plan)):
+            wrong.append(f"{reply.charts} charts, {reply.errors or 'no error'} at /{moves[asked - 1].page}")
     return Answers(seconds + [None] * (len(moves) - len(seconds)), overtaken, wrong)
 
 
@@ -69,6 +69,11 @@ def _shows(reply: Reply, move: Move) -> bool:
     """Whether a page opened with the metrics of this plan; further down it may have others."""
     wanted = shown(move.page, move.plan)
     return reply.metrics[: len(wanted)] == wanted
+
+
+def _shows_none(plan: Plan) -> bool:
+    """Some pages have no chart where nothing runs."""
+    return evaluate(plan).capacity.batch_ceiling == 0
 
 
 class User:
@@ -84,16 +89,16 @@ class User:
     async def open(self) -> None:
         """Open the page by the plan's link, and wait until it is shown."""
         await self._ask()
-        await self._has_come(LONGEST_WAIT_S)
+        await self.has_come(LONGEST_WAIT_S)
 
-    async def move_for(self, seconds: float) -> None:
-        """Move about once a second."""
-        at = time.perf_counter() + self.random.uniform(0, GAP_S[1])
+    async def move_for(self, seconds: float, gap_s: float) -> None:
+        """Move about every `gap_s`."""
+        at = time.perf_counter() + self.random.uniform(0, gap_s)
         until = time.perf_counter() + seconds
         while at < until:
             await asyncio.sleep(at - time.perf_counter())
             await self.move()
-            at += self.random.uniform(*GAP_S)
+            at += gap_s * self.random.uniform(*GAP)
 
     async def move(self) -> None:
         """Take another value of one of the controls there are."""
@@ -106,9 +111,18 @@ class User:
     async def settle(self) -> Answers:
         """Wait for what is still to come, as long as anybody would."""
         until = time.perf_counter() + LONGEST_WAIT_S
-        while await self._has_come(QUIET_S) or (self.answers.seconds[-1] is None and time.perf_counter() < until):
+        while await self.has_come(QUIET_S) or (self.answers.seconds[-1] is None and time.perf_counter() < until):
             pass
         return self.answers
+
+    async def has_come(self, seconds: float) -> bool:
+        """Whether another reply comes within so many seconds."""
+        self.came.clear()
+        try:
+            await asyncio.wait_for(self.came.wait(), seconds)
+        except TimeoutError:
+            return False
+        return True
 
     @property
     def answers(self) -> Answers:
@@ -123,23 +137,22 @@ class User:
             self.replies.append(reply)
             self.came.set()
 
-    async def _has_come(self, seconds: float) -> bool:
-        """Whether another reply comes within so many seconds."""
-        self.came.clear()
-        try:
-            await asyncio.wait_for(self.came.wait(), seconds)
-        except TimeoutError:
-            return False
-        return True
+
+def page_of(seed: int) -> str:
+    return PAGES[seed % len(PAGES)]
+
+
+def plan_of(seed: int) -> Plan:
+    """A plan that no other user begins with."""
+    return Plan(model=MODELS[seed % len(MODELS)], gpu="h200", tp=4, gpu_memory_utilization=0.6 + 0.005 * seed)
 
 
 async def opened(stack: AsyncExitStack, address: str, number: int) -> list[User]:
-    """So many users, each with a plan of their own, who open their pages one after another."""
+    """So many users, who open their pages one after another."""
     users = []
     for seed in range(number):
-        plan = Plan(model=MODELS[seed % len(MODELS)], gpu="h200", tp=4, gpu_memory_utilization=0.6 + 0.005 * seed)
-        connected = await stack.enter_async_context(tab(address, PAGES[seed % len(PAGES)]))
-        users.append(User(connected, plan, seed))
+        connected = await stack.enter_async_context(tab(address, page_of(seed)))
+        users.append(User(connected, plan_of(seed), seed))
         await users[-1].open()
     return users
 
@@ -161,10 +174,10 @@ class Phase:
         return statistics.quantiles(self.milliseconds, n=20)[-1]
 
 
-async def moved(users: list[User], seconds: float) -> tuple[float, float]:
+async def moved(users: list[User], seconds: float, gap_s: float) -> tuple[float, float]:
     """Let all of them move for so long; when it began, and when the last had asked."""
     begin = time.perf_counter()
-    await asyncio.gather(*(user.move_for(seconds) for user in users))
+    await asyncio.gather(*(user.move_for(seconds, gap_s) for user in users))
     return begin, time.perf_counter()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
 import subprocess
 import sys
@@ -30,7 +31,7 @@ def serving(*options: str, port: int | None = None) -> Iterator[Server]:
     command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(port)]
     command += ["--server.address", "127.0.0.1", "--server.headless", "true", "--server.fileWatcherType", "none"]
     process = subprocess.Popen([*command, *options], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    base = dict(zip(options, options[1:], strict=False)).get("--server.baseUrlPath", "")
+    base = dict(itertools.pairwise(options)).get("--server.baseUrlPath", "")
     address = f"http://127.0.0.1:{port}/{base}".rstrip("/")
     try:
         wait_until_healthy(address, process)

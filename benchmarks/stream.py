@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from urllib.parse import urlencode
 
@@ -16,6 +16,7 @@ from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from streamlit.proto.WidgetStates_pb2 import WidgetState
 from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
 
 LONGEST_MESSAGE_BYTES = 2**28
 FINISHED = (ForwardMsg.FINISHED_SUCCESSFULLY, ForwardMsg.FINISHED_FRAGMENT_RUN_SUCCESSFULLY)
@@ -23,13 +24,14 @@ FINISHED = (ForwardMsg.FINISHED_SUCCESSFULLY, ForwardMsg.FINISHED_FRAGMENT_RUN_S
 
 @dataclass
 class Reply:
-    """What one run showed: metrics as label and text, number of charts, errors, downloads by key, and when it was over
-    (`at_s`, of perf_counter)."""
+    """What one run showed: metrics as label and text, headings, number of charts, errors, addresses of files to load
+    down, and when it was over (`at_s`, of perf_counter)."""
 
     metrics: list[tuple[str, str]] = field(default_factory=list)
+    headings: list[str] = field(default_factory=list)
     charts: int = 0
     errors: list[str] = field(default_factory=list)
-    downloads: dict[str, str] = field(default_factory=dict)
+    downloads: list[str] = field(default_factory=list)
     size_bytes: int = 0
     at_s: float = 0.0
 
@@ -68,7 +70,7 @@ class Tab:
 
     async def replies(self) -> AsyncIterator[Reply]:
         """What each run showed, as soon as it is over, until the connection ends."""
-        async for data in self.socket:
+        async for data in messages(self.socket):
             message = ForwardMsg.FromString(data)
             self.reply.size_bytes += len(data)
             kind = message.WhichOneof("type")
@@ -99,6 +101,8 @@ class Tab:
             self.cache[message.hash] = kind
         if kind == "metric":
             self.reply.metrics.append((element.label, element.body))
+        elif kind == "heading":
+            self.reply.headings.append(element.body)
         elif kind == "plotly_chart":
             self.reply.charts += 1
         elif kind == "exception":
@@ -114,22 +118,27 @@ class Tab:
             self.options[key] = [*widget.options]
         elif kind == "button_group":
             self.options[key] = [option.content for option in widget.options]
-        elif kind == "download_button":
-            self.reply.downloads[key] = widget.url
+        elif kind == "download_button" and widget.url:
+            self.reply.downloads.append(widget.url)
+
+
+async def messages(socket: ClientConnection) -> AsyncIterator[bytes]:
+    """What comes, until the connection ends, however it does."""
+    with suppress(ConnectionClosed):
+        async for data in socket:
+            yield data
 
 
 @asynccontextmanager
-async def tab(address: str, page: str = "", cookies: str = "", session: str = "") -> AsyncIterator[Tab]:
+async def tab(
+    address: str, page: str = "", headers: dict[str, str] | None = None, session: str = ""
+) -> AsyncIterator[Tab]:
     """A tab that is connected and has not opened its page yet. `session` is the one it had before its connection was
     lost."""
-    url = f"{address.replace('http', 'ws', 1)}/_stcore/stream"
-    protocols = ["streamlit", "none", session] if session else ["streamlit"]
-    headers = {"Cookie": cookies} if cookies else {}
-    origin = "/".join(address.split("/")[:3])
     async with connect(
-        url,
-        origin=origin,
-        subprotocols=protocols,
+        f"{address.replace('http', 'ws', 1)}/_stcore/stream",
+        origin="/".join(address.split("/")[:3]),
+        subprotocols=["streamlit", "none", session] if session else ["streamlit"],
         additional_headers=headers,
         max_size=LONGEST_MESSAGE_BYTES,
         compression=None,

@@ -1,9 +1,9 @@
 """How the dashboard serves many users at once, and whether each gets their own figures.
 
-    python benchmarks/users.py [--users 20 50] [--seconds 20]
+    python benchmarks/users.py [--users 20 50] [--seconds 20] [--gap 1]
 
 Starts the dashboard, connects so many clients that speak Streamlit's protocol over websockets, and lets each move a
-slider about once a second, whether or not the last reply is there. Every reply is held against `evaluate` of that
+slider every `--gap` seconds, whether or not the last reply is there. Every reply is held against `evaluate` of that
 user's plan. The exit code is 1 where a move was lost or a figure was not that user's.
 """
 
@@ -31,14 +31,16 @@ class Load:
     phase: Phase
     overtaken: int
     wrong: list[str]
-    cpu_cores: float
+    runs: int
+    cpu_s: float
+    wall_s: float
     before_bytes: int
     connected_bytes: int
     after_bytes: int
     reply_bytes: float
 
 
-async def measured(server: Server, number: int, seconds: float) -> Load:
+async def measured(server: Server, number: int, seconds: float, gap_s: float) -> Load:
     """So many users on a fresh server."""
     process = psutil.Process(server.process.pid)
     async with AsyncExitStack() as first:
@@ -47,9 +49,9 @@ async def measured(server: Server, number: int, seconds: float) -> Load:
     async with AsyncExitStack() as stack:
         users = await opened(stack, server.address, number)
         connected, cpu_s = process.memory_info().rss, _cpu_s(process)
-        begin, end = await moved(users, seconds)
-        cores = (_cpu_s(process) - cpu_s) / (end - begin)
+        begin, end = await moved(users, seconds, gap_s)
         found = [(user, await user.settle()) for user in users]
+        cpu_s = _cpu_s(process) - cpu_s
         after = process.memory_info().rss
     return Load(
         number,
@@ -98,12 +100,13 @@ def report(loads: list[Load]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--users", type=int, nargs="+", default=[20, 50])
-    parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--seconds", type=float, default=20, help="how long they move")
+    parser.add_argument("--gap", type=float, default=1, help="seconds between two moves of a user, on average")
     options = parser.parse_args()
     loads = []
     for number in options.users:
         with serving() as server:
-            loads.append(asyncio.run(measured(server, number, options.seconds)))
+            loads.append(asyncio.run(measured(server, number, options.seconds, options.gap)))
     print(report(loads))
     wrong = [line for load in loads for line in load.wrong]
     print(*wrong[:10], sep="\n")
