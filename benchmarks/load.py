@@ -88,7 +88,7 @@ class User:
 
     async def open(self) -> None:
         """Open the page by the plan's link, and wait until it is shown."""
-        await self._ask()
+        await self.ask()
         await self.has_come(LONGEST_WAIT_S)
 
     async def move_for(self, seconds: float, gap_s: float) -> None:
@@ -106,7 +106,12 @@ class User:
         value = self.random.choice([text for text in self.tab.options[field] if text != str(getattr(self.plan, field))])
         self.tab.move(field, [value])
         self.plan = self.plan.model_copy(update={field: int(value)})
-        await self._ask()
+        await self.ask()
+
+    async def ask(self) -> None:
+        """Ask for a run with the widgets as they are."""
+        self.moves.append(Move(time.perf_counter(), self.tab.page, self.plan))
+        await self.tab.run(short_query(self.plan))
 
     async def settle(self) -> Answers:
         """Wait for what is still to come, as long as anybody would."""
@@ -127,10 +132,6 @@ class User:
     @property
     def answers(self) -> Answers:
         return answers(self.moves, self.replies)
-
-    async def _ask(self) -> None:
-        self.moves.append(Move(time.perf_counter(), self.tab.page, self.plan))
-        await self.tab.run(short_query(self.plan))
 
     async def _listen(self) -> None:
         async for reply in self.tab.replies():
@@ -181,13 +182,13 @@ async def moved(users: list[User], seconds: float, gap_s: float) -> tuple[float,
     return begin, time.perf_counter()
 
 
-def phase(found: list[tuple[User, Answers]], begin_s: float, end_s: float) -> Phase:
-    """What the moves of this span came to."""
+def phase(found: list[tuple[User, Answers]], spans: list[tuple[float, float]]) -> Phase:
+    """What the moves of these spans of time came to."""
     seconds = [
         taken
         for user, answered in found
         for move, taken in zip(user.moves, answered.seconds, strict=True)
-        if begin_s <= move.at_s < end_s
+        if any(begin <= move.at_s < end for begin, end in spans)
     ]
     milliseconds = [1000 * taken for taken in seconds if taken is not None]
     return Phase(len(seconds), milliseconds, len(seconds) - len(milliseconds))

@@ -41,7 +41,9 @@ class Tab:
 
     def __init__(self, socket: ClientConnection, page: str):
         self.socket, self.page = socket, page
-        self.page_hash = self.session = self.fragment = ""
+        self.page_hash = self.session = ""
+        self.fragment = ""
+        """Of the page, the part that it asks for again and again, if there is one."""
         self.ids: dict[str, str] = {}
         self.options: dict[str, list[str]] = {}
         self.moved: dict[str, WidgetState] = {}
@@ -75,7 +77,7 @@ class Tab:
             self.reply.size_bytes += len(data)
             kind = message.WhichOneof("type")
             if kind == "new_session":
-                self._begin(message.new_session)
+                self._begin(message)
             elif kind == "navigation":
                 self.page_hash = message.navigation.page_script_hash
             elif kind == "delta" and message.delta.WhichOneof("type") == "new_element":
@@ -89,10 +91,12 @@ class Tab:
                 yield self.reply
                 self.reply = Reply()
 
-    def _begin(self, session) -> None:
-        """A run begins, and what an earlier one has shown so far is dropped."""
-        self.session = session.initialize.session_id or self.session
-        self.reply, self.fragment = Reply(), ""
+    def _begin(self, message: ForwardMsg) -> None:
+        """A run begins, and what an interrupted one has shown is dropped."""
+        self.session = message.new_session.initialize.session_id or self.session
+        self.reply = Reply()
+        if not message.metadata.run.fragment_ids:
+            self.fragment = ""
 
     def _show(self, message: ForwardMsg) -> None:
         kind = message.delta.new_element.WhichOneof("type")

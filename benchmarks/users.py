@@ -16,28 +16,27 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 import psutil
-from load import PAGES, Phase, User, moved, opened, phase
+from load import PAGES, Phase, moved, opened, phase
 from serving import Server, serving
 
-MIB = 2**20
+KIB, MIB = 2**10, 2**20
 
 
 @dataclass(frozen=True)
 class Load:
-    """What a number of users came to. Memory is the server's resident set: with every page loaded, then with the users
-    connected, then after their moves. `cpu_cores` are cores the server kept busy while they moved."""
+    """What a number of users came to. Memory is the server's resident set: with every page loaded, with the users
+    connected, after their moves. CPU is the server's from the first move to the last reply."""
 
     users: int
     phase: Phase
     overtaken: int
     wrong: list[str]
-    runs: int
-    cpu_s: float
-    wall_s: float
+    cores: float
+    cpu_ms_per_run: float
+    reply_bytes: float
     before_bytes: int
     connected_bytes: int
     after_bytes: int
-    reply_bytes: float
 
 
 async def measured(server: Server, number: int, seconds: float, gap_s: float) -> Load:
@@ -48,21 +47,23 @@ async def measured(server: Server, number: int, seconds: float, gap_s: float) ->
     before = process.memory_info().rss
     async with AsyncExitStack() as stack:
         users = await opened(stack, server.address, number)
-        connected, cpu_s = process.memory_info().rss, _cpu_s(process)
+        connected, idle_s = process.memory_info().rss, _cpu_s(process)
         begin, end = await moved(users, seconds, gap_s)
+        busy_s = _cpu_s(process) - idle_s
         found = [(user, await user.settle()) for user in users]
-        cpu_s = _cpu_s(process) - cpu_s
-        after = process.memory_info().rss
+        cpu_s, after = _cpu_s(process) - idle_s, process.memory_info().rss
+    replies = [reply for user in users for reply in user.replies]
     return Load(
-        number,
-        phase(found, begin, end),
-        sum(answered.overtaken for _, answered in found),
-        [line for _, answered in found for line in answered.wrong],
-        cores,
-        before,
-        connected,
-        after,
-        sum(map(_mean_bytes, users)) / number,
+        users=number,
+        phase=phase(found, [(begin, end)]),
+        overtaken=sum(answered.overtaken for _, answered in found),
+        wrong=[line for _, answered in found for line in answered.wrong],
+        cores=busy_s / (end - begin),
+        cpu_ms_per_run=1000 * cpu_s / (len(replies) - number),
+        reply_bytes=sum(reply.size_bytes for reply in replies) / len(replies),
+        before_bytes=before,
+        connected_bytes=connected,
+        after_bytes=after,
     )
 
 
@@ -71,29 +72,29 @@ def _cpu_s(process: psutil.Process) -> float:
     return times.user + times.system
 
 
-def _mean_bytes(user: User) -> float:
-    return sum(reply.size_bytes for reply in user.replies) / len(user.replies)
+ROWS = {
+    "moves offered": lambda load: f"{load.phase.offered:,}",
+    "answered": lambda load: f"{len(load.phase.milliseconds):,}",
+    "of them with the user's next": lambda load: f"{load.overtaken:,}",
+    "lost": lambda load: f"{load.phase.lost:,}",
+    "another user's or wrong figures": lambda load: f"{len(load.wrong):,}",
+    "rerun, median": lambda load: f"{load.phase.median:,.0f} ms",
+    "rerun, 95%": lambda load: f"{load.phase.p95:,.0f} ms",
+    "a reply": lambda load: f"{load.reply_bytes / KIB:,.0f} KiB",
+    "CPU while they move": lambda load: f"{load.cores:.2f} cores",
+    "CPU of a run": lambda load: f"{load.cpu_ms_per_run:,.0f} ms",
+    "memory before": lambda load: f"{load.before_bytes / MIB:,.0f} MiB",
+    "memory, all connected": lambda load: f"{load.connected_bytes / MIB:,.0f} MiB",
+    "memory, after their moves": lambda load: f"{load.after_bytes / MIB:,.0f} MiB",
+    "of it each user": lambda load: f"{(load.after_bytes - load.before_bytes) / load.users / MIB:,.2f} MiB",
+}
+"""What is printed of each load."""
 
 
 def report(loads: list[Load]) -> str:
     """The figures, a column for each number of users."""
-    rows = {
-        "moves offered": lambda load: f"{load.phase.offered:,}",
-        "answered": lambda load: f"{len(load.phase.milliseconds):,}",
-        "of them by the next move's reply": lambda load: f"{load.overtaken:,}",
-        "lost": lambda load: f"{load.phase.lost:,}",
-        "replies with wrong figures": lambda load: f"{len(load.wrong):,}",
-        "rerun, median": lambda load: f"{load.phase.median:,.0f} ms",
-        "rerun, 95%": lambda load: f"{load.phase.p95:,.0f} ms",
-        "a reply": lambda load: f"{load.reply_bytes / 1024:,.0f} KiB",
-        "server's CPU": lambda load: f"{load.cpu_cores:.2f} cores",
-        "memory before": lambda load: f"{load.before_bytes / MIB:,.0f} MiB",
-        "memory with all connected": lambda load: f"{load.connected_bytes / MIB:,.0f} MiB",
-        "of it each user": lambda load: f"{(load.connected_bytes - load.before_bytes) / load.users / MIB:,.2f} MiB",
-        "memory after their moves": lambda load: f"{load.after_bytes / MIB:,.0f} MiB",
-    }
     lines = [f"{'users':<34}" + "".join(f"{load.users:>14}" for load in loads)]
-    lines += [f"{name:<34}" + "".join(f"{text(load):>14}" for load in loads) for name, text in rows.items()]
+    lines += [f"{name:<34}" + "".join(f"{text(load):>14}" for load in loads) for name, text in ROWS.items()]
     return "\n".join(lines)
 
 

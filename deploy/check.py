@@ -132,10 +132,10 @@ async def while_one_is_gone(stack: AsyncExitStack, found: Proxied, visitors: lis
     visitors.append(late)
 
 
-async def when_it_is_back(found: Proxied, visitors: list[Visitor]) -> AsyncIterator[Check]:
+async def when_it_is_back(found: Proxied, moved: Visitor) -> AsyncIterator[Check]:
     """Who has moved stays where the session is now; newcomers go to both."""
     found.start("one")
-    yield await read(found, visitors[0], "it is back: one who moved uploads a log")
+    yield await read(found, moved, "it is back: one who moved uploads a log")
     replicas = []
     while "one" not in replicas and len(replicas) < MOST_NEWCOMERS:
         new = Visitor(found.address, -1)
@@ -164,9 +164,10 @@ async def checks(number: int) -> AsyncIterator[Check]:
         async with AsyncExitStack() as stack:
             async for check in while_both_run(stack, found, visitors):
                 yield check
+            moving = [visitor for visitor in visitors if visitor.replica == "one"]
             async for check in while_one_is_gone(stack, found, visitors):
                 yield check
-            async for check in when_it_is_back(found, visitors):
+            async for check in when_it_is_back(found, moving[0]):
                 yield check
         yield kept(found, visitors)
 
