@@ -10,7 +10,7 @@ import asyncio
 import random
 import statistics
 import time
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 
 from figures_shown import shown
@@ -116,18 +116,23 @@ class User:
     async def settle(self) -> Answers:
         """Wait for what is still to come, as long as anybody would."""
         until = time.perf_counter() + LONGEST_WAIT_S
-        while await self.has_come(QUIET_S) or (self.answers.seconds[-1] is None and time.perf_counter() < until):
+        while await self.has_come(QUIET_S) or (self._waits() and time.perf_counter() < until):
             pass
         return self.answers
 
     async def has_come(self, seconds: float) -> bool:
-        """Whether another reply comes within so many seconds."""
+        """Whether another reply comes within so many seconds, and the connection is still there."""
         self.came.clear()
-        try:
-            await asyncio.wait_for(self.came.wait(), seconds)
-        except TimeoutError:
-            return False
-        return True
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0 if self.is_gone else seconds):
+                await self.came.wait()
+                return not self.is_gone
+        return False
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the connection has ended."""
+        return self.listening.done()
 
     @property
     def answers(self) -> Answers:
@@ -137,6 +142,11 @@ class User:
         async for reply in self.tab.replies():
             self.replies.append(reply)
             self.came.set()
+        # Nobody waits for a reply of a connection that has ended.
+        self.came.set()
+
+    def _waits(self) -> bool:
+        return not self.is_gone and self.answers.seconds[-1] is None
 
 
 def page_of(seed: int) -> str:

@@ -51,7 +51,8 @@ class Tab:
         self.reply = Reply()
 
     async def run(self, query: dict[str, str], fragment: str = "") -> None:
-        """Ask for a run of the script, or of a fragment; `query` is what stands in the address."""
+        """Ask for a run of the script, or of a fragment, while the connection is there; `query` is what stands in the
+        address."""
         message = BackMsg()
         state = message.rerun_script
         state.query_string, state.page_script_hash, state.page_name = urlencode(query), self.page_hash, self.page
@@ -59,7 +60,8 @@ class Tab:
         state.cached_message_hashes.extend(self.cache)
         state.context_info.timezone, state.context_info.color_scheme = "UTC", "light"
         state.widget_states.widgets.extend(self.moved.values())
-        await self.socket.send(message.SerializeToString())
+        with suppress(ConnectionClosed):
+            await self.socket.send(message.SerializeToString())
 
     def move(self, key: str, value: str | list[str]) -> None:
         """Put a widget of this key to a text, or a selector to one of its options, given as a list of one."""

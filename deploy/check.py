@@ -167,7 +167,7 @@ async def checks(number: int) -> AsyncIterator[Check]:
             moving = [visitor for visitor in visitors if visitor.replica == "one"]
             async for check in while_one_is_gone(stack, found, visitors):
                 yield check
-            async for check in when_it_is_back(found, moving[0]):
+            async for check in when_it_is_back(found, (moving or visitors)[0]):
                 yield check
         yield kept(found, visitors)
 

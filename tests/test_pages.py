@@ -410,7 +410,7 @@ def test_the_server_is_configured_as_the_project_means_it():
 
 
 def test_the_server_takes_every_file_that_an_uploader_offers_to_take():
-    """It refuses larger ones whatever the uploader says, and counts what frames a file on its way; so does the proxy."""
+    """It refuses larger ones whatever an uploader says, and counts what frames a file on its way; so does the proxy."""
     root = Path(APP).parent
     most = tomllib.loads((root / ".streamlit/config.toml").read_text())["server"]["maxUploadSize"]
     for limit in (MAX_TRACE_MB, MAX_CONFIG_MB, MAX_MIB):
