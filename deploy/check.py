@@ -51,12 +51,14 @@ def files(address: str) -> list[Check]:
     reply = visitor.get(f"static/js/{script.name}", headers={"Accept-Encoding": "gzip"}, stream=True)
     sent, plain = reply.raw.read(decode_content=False), script.read_bytes()
     packed = reply.headers.get("Content-Encoding") == "gzip" and gzip.decompress(sent) == plain
+    inside = visitor.get("_stcore/metrics").status_code
     kept = reply.headers.get("Cache-Control", "nothing said")
     return [
         Check("health", health.text, health.text == "ok"),
         Check("pages by their addresses", ", ".join(str(page.status_code) for page in pages), right),
         Check("its largest script is compressed", f"{len(plain):,} bytes are sent as {len(sent):,}", packed),
         Check("browsers keep it", kept, "immutable" in kept),
+        Check("metrics stay inside", str(inside), inside == 403),
     ]
 
 
