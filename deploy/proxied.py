@@ -60,7 +60,7 @@ class Proxied:
         """Who asked which replica, as they ended, from the log; of several that were tried, the last."""
         names = {str(port): name for name, port in self.ports.items()}
         lines = (line.split() for line in (self.folder / "access.log").read_text().splitlines())
-        return [(int(who), names[tried[-1].rpartition(":")[2]]) for who, *tried in lines if who != "-"]
+        return [(int(who), names[tried[-1].rpartition(":")[2]]) for who, *tried in lines if "-" not in (who, *tried)]
 
 
 @contextmanager
