@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
-LONGEST_START_S = 60
+LONGEST_START_S, LONGEST_END_S = 60, 30
 
 
 class Server(NamedTuple):
@@ -37,8 +37,17 @@ def serving(*options: str, port: int | None = None) -> Iterator[Server]:
         wait_until_healthy(address, process)
         yield Server(address, process)
     finally:
-        process.terminate()
-        process.wait(timeout=10)
+        end(process)
+
+
+def end(process: subprocess.Popen) -> None:
+    """Tell a process to end; one that does not within `LONGEST_END_S` is killed, and TimeoutExpired raised."""
+    process.terminate()
+    try:
+        process.wait(timeout=LONGEST_END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
 
 
 def free_port() -> int:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
-from serving import free_port, serving, wait_until_healthy
+from serving import end, free_port, serving, wait_until_healthy
 
 CONFIG = Path(__file__).with_name("nginx.conf")
 NAMES = ("one", "two")
@@ -75,7 +75,7 @@ def proxied() -> Iterator[Proxied]:
             found.start(name)
         _write(found, port)
         process = subprocess.Popen([nginx(), "-p", folder, "-c", f"{folder}/nginx.conf"], stderr=subprocess.DEVNULL)
-        stack.callback(_end, process)
+        stack.callback(end, process)
         try:
             wait_until_healthy(found.address, process)
         except RuntimeError as error:
@@ -98,8 +98,3 @@ def _write(found: Proxied, port: int) -> None:
         text = text.replace(usual, str(found.ports[name]))
     (found.folder / "kvplan.conf").write_text(text)
     (found.folder / "nginx.conf").write_text(MAIN.format(folder=found.folder))
-
-
-def _end(process: subprocess.Popen) -> None:
-    process.terminate()
-    process.wait(timeout=10)
