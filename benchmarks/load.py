@@ -1,7 +1,6 @@
 """Users who each open a page and move a slider every so often, and what came back to whom.
 
-The load is open: a user does not wait for a reply before the next move, so a slow server is not asked less. A move that
-is overtaken by the user's next one is answered by the reply to that one, as Streamlit drops the run it interrupts.
+The load is open: a user does not wait for a reply before the next move, so a slow server is not asked less.
 """
 
 from __future__ import annotations
@@ -13,10 +12,10 @@ import time
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 
-from figures_shown import shown
+from answered import Answers, Move, answers
 from stream import Reply, Tab, tab
 
-from kvplan import Plan, evaluate
+from kvplan import Plan
 from kvplan.links import short_query
 
 PAGES = ("", "batching", "paging", "throughput", "", "batching", "paging", "throughput", "pool", "levers")
@@ -28,52 +27,6 @@ GAP = (0.7, 1.3)
 LONGEST_WAIT_S = 60
 QUIET_S = 2
 """No reply for so long: nothing is under way, or the server is stuck."""
-
-
-@dataclass(frozen=True)
-class Move:
-    """What a user asked for and when: a page for a plan."""
-
-    at_s: float
-    page: str
-    plan: Plan
-
-
-@dataclass(frozen=True)
-class Answers:
-    """What one user's moves came to: seconds until each was answered, None for never; how many were overtaken; and
-    replies that showed figures of another plan, an error or no chart."""
-
-    seconds: list[float | None]
-    overtaken: int
-    wrong: list[str]
-
-
-def answers(moves: list[Move], replies: list[Reply]) -> Answers:
-    """Which reply answers which move: the newest that was asked before, and whose figures it shows."""
-    seconds, wrong, overtaken = [], [], 0
-    for reply in replies:
-        done, asked = len(seconds), sum(move.at_s < reply.at_s for move in moves)
-        newest = next((at for at in reversed(range(done, asked)) if _shows(reply, moves[at])), None)
-        if newest is not None:
-            seconds += [reply.at_s - move.at_s for move in moves[done : newest + 1]]
-            overtaken += newest - done
-        elif done == 0 or not _shows(reply, moves[done - 1]):
-            wrong.append(f"{reply.metrics} for {short_query(moves[asked - 1].plan)} at /{moves[asked - 1].page}")
-        if reply.errors or not (reply.charts or _shows_none(moves[asked - 1].plan)):
-            wrong.append(f"{reply.charts} charts, {reply.errors or 'no error'} at /{moves[asked - 1].page}")
-    return Answers(seconds + [None] * (len(moves) - len(seconds)), overtaken, wrong)
-
-
-def _shows(reply: Reply, move: Move) -> bool:
-    """Whether a page opened with the metrics of this plan; further down it may have others."""
-    wanted = shown(move.page, move.plan)
-    return reply.metrics[: len(wanted)] == wanted
-
-
-def _shows_none(plan: Plan) -> bool:
-    """Some pages have no chart where nothing runs."""
-    return evaluate(plan).capacity.batch_ceiling == 0
 
 
 class User:

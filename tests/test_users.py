@@ -4,8 +4,9 @@ import asyncio
 from contextlib import AsyncExitStack
 
 import pytest
+from answered import Move, answers
 from figures_shown import OF_PAGE
-from load import Move, User, answers, moved, opened, phase
+from load import User, moved, opened, phase
 from serving import serving
 from stream import Reply, tab
 
