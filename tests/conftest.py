@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from serving import serving
 
 settings.register_profile(
     "kvplan", deadline=None, max_examples=60, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
@@ -27,10 +28,8 @@ def shared() -> Path:
 @pytest.fixture(scope="module")
 def server():
     """The dashboard on a free port of this machine; yields its address."""
-    import browsing
-
-    with browsing.serving() as address:
-        yield address
+    with serving() as running:
+        yield running.address
 
 
 @pytest.fixture(scope="module")

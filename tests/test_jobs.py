@@ -2,8 +2,11 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from concurrent.futures import CancelledError
+from pathlib import Path
 
 import pytest
 
@@ -39,8 +42,9 @@ def nothing_to_do(progress):
 
 
 def until_cancelled(progress):
-    """Half done, until somebody cancels it."""
-    while progress(1, 2):
+    """Half done, until somebody cancels it, or a test that waits for its end has failed."""
+    until = time.monotonic() + 2 * LONGEST_WAIT_S
+    while progress(1, 2) and time.monotonic() < until:
         time.sleep(0.01)
     raise ValueError("the run was stopped")
 
@@ -229,6 +233,28 @@ def test_cancelling_what_is_over_changes_nothing():
     job.cancel()
     assert (job.is_over, job.result()) == (True, 5)
     assert jobs.start(add, 2, 4).result() == 6
+
+
+ENDS_WITH_WORK = """
+import time
+from test_jobs import until_cancelled
+from kvplan.dashboard import jobs
+
+if __name__ == "__main__":
+    job, waiting = jobs.start(until_cancelled), jobs.start(until_cancelled)
+    while job.share_done < 0.5:
+        time.sleep(0.01)
+"""
+
+
+def test_a_server_that_ends_does_not_wait_for_its_work(tmp_path):
+    script = tmp_path / "ends.py"
+    script.write_text(ENDS_WITH_WORK)
+    paths = {"PYTHONPATH": os.pathsep.join(map(str, (Path(__file__).parent, Path(__file__).parents[1])))}
+    run = subprocess.run(
+        [sys.executable, script], env=os.environ | paths, timeout=LONGEST_WAIT_S, stderr=subprocess.PIPE
+    )
+    assert run.returncode == 0
 
 
 # When the process dies

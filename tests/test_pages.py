@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pandas as pd
@@ -25,7 +26,10 @@ from kvplan import (
     verdict,
 )
 from kvplan.dashboard import controls, inputs, sidebar
+from kvplan.dashboard.config_reader import MAX_CONFIG_MB
+from kvplan.dashboard.trace_reader import MAX_TRACE_MB
 from kvplan.links import short_query
+from kvplan.log_text import MAX_MIB
 from kvplan.markdown import escape, escape_sentence
 from kvplan.texts import spec_text
 
@@ -411,6 +415,15 @@ def test_the_server_is_configured_as_the_project_means_it():
         [sys.executable, "-W", "ignore", "-c", code], cwd=root, capture_output=True, text=True, check=True
     )
     assert found.stdout.strip() == "[False, True, False, 'type']"
+
+
+def test_the_server_takes_every_file_that_an_uploader_offers_to_take():
+    """It refuses larger ones whatever an uploader says, and counts what frames a file on its way; so does the proxy."""
+    root = Path(APP).parent
+    most = tomllib.loads((root / ".streamlit/config.toml").read_text())["server"]["maxUploadSize"]
+    for limit in (MAX_TRACE_MB, MAX_CONFIG_MB, MAX_MIB):
+        assert limit < most
+    assert f"client_max_body_size {most}m;" in (root / "deploy/nginx.conf").read_text()
 
 
 @pytest.mark.parametrize("name", ["[a](http://x)", "![a](http://x/y.png)", "<b>", "`a`", "a\nb", "$x$", ":red[a]", ""])

@@ -23,6 +23,7 @@ TITLES = {
     "workloads": "Workloads",
     "links": "Links",
     "headless": "Without a browser",
+    "serving": "Serving",
     "limits": "Limits",
     "why-the-engine-says-something-else": "Why engines differ",
     "glossary": "Glossary",

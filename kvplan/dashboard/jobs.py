@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -33,6 +34,13 @@ class Worker:
         self.done, self.cancelled = context.Array("d", PLACES, lock=False), context.Array("b", PLACES, lock=False)
         self.executor = ProcessPoolExecutor(1, context, _share, (self.done, self.cancelled))
         self.places = cycle(range(PLACES))
+        # Called before the executor waits for its work, as an ordinary atexit is not: a server that is told to end
+        # would go on until the longest run is done. A test holds that this is there.
+        threading._register_atexit(self.cancel_all)
+
+    def cancel_all(self) -> None:
+        """Stop every job the next time it tells how far it is, or before it begins."""
+        self.cancelled[:] = [1] * PLACES
 
 
 class Job:
