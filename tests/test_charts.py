@@ -4,7 +4,6 @@ import json
 import sys
 from html.parser import HTMLParser
 
-import plotly.graph_objects as go
 import plotly.io
 import pytest
 from test_cli import READY, SMALL_FLEET, assert_one_line, called, printed
