@@ -18,6 +18,10 @@ from kvplan.version import VERSION
 
 LINK_VERSION = 1
 MAX_LENGTH = 16_384
+"""Characters of a link, or of all parameters of a mapping; more is not read at all."""
+TOO_LONG = f"link: longer than {MAX_LENGTH:,} characters, nothing was read"
+MOST_NOTES, LONGEST_NOTE = 20, 300
+"""What is said of a link: more mistakes than these are only counted."""
 PRESET_FIELDS = ("model", "gpu", "workload")
 """Fields that name a preset; each has the name of the preset's kind."""
 
@@ -44,7 +48,7 @@ def short_query(plan: Plan) -> dict[str, str]:
 def decode_link(link: str | Mapping) -> tuple[Plan, list[str]]:
     """The plan of a URL, a query with or without `?`, or a mapping, and a note for everything that was dropped.
 
-    Never raises: what is unknown, out of range or malformed is left at the default and named.
+    Never raises: what is unknown, out of range or malformed is left at the default and named. Notes are single lines.
 
     >>> plan, notes = decode_link("https://example.org/paging?tp=4&context=-1")
     >>> plan.tp, plan.context, notes
@@ -58,7 +62,13 @@ def decode_link(link: str | Mapping) -> tuple[Plan, list[str]]:
             _drop_unknown(fields, name, notes)
     plan, dropped = from_text(fields, base)
     notes += [f"{shorten(name)}: {reason}" for name, reason in dropped.items()]
-    return plan, notes
+    return plan, _first(notes)
+
+
+def _first(notes: list[str]) -> list[str]:
+    """So many notes as one reads, each in one line, and the number of the others."""
+    more = [f"{len(notes) - MOST_NOTES:,} more parts were left out"] if len(notes) > MOST_NOTES else []
+    return [shorten(note, LONGEST_NOTE) for note in notes[:MOST_NOTES]] + more
 
 
 def _full_query(plan: Plan) -> dict[str, str]:
@@ -73,10 +83,12 @@ def _fields(link: str | Mapping) -> tuple[dict[str, str], list[str]]:
     notes = []
     if isinstance(link, Mapping):
         pairs = [(str(name), text) for name, value in link.items() for text in _texts(value)]
+        if sum(len(name) + len(text) for name, text in pairs) > MAX_LENGTH:
+            return {}, [TOO_LONG]
     elif not isinstance(link, str):
         return {}, [f"link: must be a text or a mapping, got a {type(link).__name__}"]
     elif len(link) > MAX_LENGTH:
-        return {}, [f"link: longer than {MAX_LENGTH:,} characters, nothing was read"]
+        return {}, [TOO_LONG]
     else:
         pairs = parse_qsl(_query(link), keep_blank_values=True)
     fields = {}

@@ -13,7 +13,7 @@ from kvplan.markdown import escape, escape_sentence
 from kvplan.metrics import Metric
 from kvplan.palette import DARK, LIGHT, POOL_FILL, Palette
 from kvplan.report import Report
-from kvplan.specs import Source, shorten
+from kvplan.specs import Source
 from kvplan.verdict import Verdict
 
 BADGE_COLOURS = {"memory": "blue", "limit": "red", "workload": "violet"}
@@ -55,7 +55,7 @@ def link_notes() -> None:
     """One warning with a line for every part of the link that was dropped, and what was wrong with the last input."""
     session = st.session_state["session"]
     if session.notes:
-        lines = "\n".join(f"- {escape(shorten(note, 300))}" for note in session.notes)
+        lines = "\n".join(f"- {escape(note)}" for note in session.notes)
         st.warning(f"Ignored from the link:\n{lines}", icon=":material/link_off:")
     for line in session.wrong:
         st.error(f"Not changed: {escape(line)}", icon=":material/error:")
