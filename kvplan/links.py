@@ -18,8 +18,9 @@ from kvplan.version import VERSION
 
 LINK_VERSION = 1
 MAX_LENGTH = 16_384
-"""Characters of a link, or of all parameters of a mapping; more is not read at all."""
-TOO_LONG = f"link: longer than {MAX_LENGTH:,} characters, nothing was read"
+"""Characters of a link; a longer one is not read at all."""
+MOST_PARAMETERS = 1_000
+"""Of a mapping; each may be as long as its field."""
 MOST_NOTES, LONGEST_NOTE = 20, 300
 """What is said of a link: more mistakes than these are only counted."""
 PRESET_FIELDS = ("model", "gpu", "workload")
@@ -83,12 +84,13 @@ def _fields(link: str | Mapping) -> tuple[dict[str, str], list[str]]:
     notes = []
     if isinstance(link, Mapping):
         pairs = [(str(name), text) for name, value in link.items() for text in _texts(value)]
-        if sum(len(name) + len(text) for name, text in pairs) > MAX_LENGTH:
-            return {}, [TOO_LONG]
+        if len(pairs) > MOST_PARAMETERS:
+            notes.append(f"link: more than {MOST_PARAMETERS:,} parameters, the others were not read")
+            pairs = pairs[:MOST_PARAMETERS]
     elif not isinstance(link, str):
         return {}, [f"link: must be a text or a mapping, got a {type(link).__name__}"]
     elif len(link) > MAX_LENGTH:
-        return {}, [TOO_LONG]
+        return {}, [f"link: longer than {MAX_LENGTH:,} characters, nothing was read"]
     else:
         pairs = parse_qsl(_query(link), keep_blank_values=True)
     fields = {}

@@ -5,9 +5,7 @@ import re
 MARKS = re.compile(r"[\\`*_{}\[\]<>()#+!|~:$&]")
 BEGINS_LIST = re.compile(r"^(\s*)(?:(-)(?=[\s-]|$)|(\d{1,9})([.)])(?=\s|$))")
 """What makes a list or a rule of a line that begins so."""
-REPLACED = re.compile(
-    r":(?=//|[a-z][\w/+-]*:)|www(?=\.)|@(?=\w)|(?<!\S)[<>~-](?=(?:->|[>=-])(?:\s|$))", re.IGNORECASE
-)
+REPLACED = re.compile(r":(?=//|[a-z][\w/+-]*:)|www(?=\.)|@(?=\w)|(?<!\S)[<>~-](?=(?:->|[>=-])(?:\s|$))", re.IGNORECASE)
 """What the browser replaces after all backslashes are gone: addresses by links, names between colons by icons and
 pictures, arrows by signs."""
 JOINER = "\u2060"

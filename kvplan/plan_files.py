@@ -11,7 +11,6 @@ min_batch_ceiling = 24
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from kvplan.expectations import Limit
 from kvplan.hf_config import model_from_hf_config
 from kvplan.links import decode_link
 from kvplan.plan import DEFAULTS, Plan, from_text
-from kvplan.specs import shorten, shown
+from kvplan.specs import read_json, shorten, shown, why_unreadable
 from kvplan.texts import spec_text
 
 MAX_BYTES = 2**20
@@ -70,10 +69,8 @@ def _table(path: Path) -> dict:
         table = parse(raw.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise ValueError(f"must be UTF-8, got byte {raw[error.start]:#04x} at {error.start:,}") from None
-    except RecursionError:
-        raise ValueError("is nested too deeply") from None
-    except ValueError as error:
-        raise ValueError(f"cannot be read as {path.suffix[1:].upper()}, {shorten(str(error), 200)}") from None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"cannot be read as {path.suffix[1:].upper()}, {why_unreadable(error)}") from None
     if not isinstance(table, dict):
         raise ValueError(f"must be a table of fields, got {shown(table)}")
     return table
@@ -81,7 +78,7 @@ def _table(path: Path) -> dict:
 
 def _json(text: str):
     """JSON with each key once and finite numbers."""
-    return json.loads(text, object_pairs_hook=_distinct, parse_constant=_not_finite)
+    return read_json(text, object_pairs_hook=_distinct, parse_constant=_not_finite)
 
 
 def _distinct(pairs: list[tuple[str, object]]) -> dict:

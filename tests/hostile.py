@@ -35,9 +35,9 @@ NUMBERS = (
     "16777216", "4096", "65536", "1048576", "1e15", "0.0000001", "true", "false", "None", "null", "auto", "",
 )  # fmt: skip
 WORDS = (
-    "auto", "", " ", "\0", "\n", "\x1b[31m", "\u202e", "\ud800", "é", "𝔘" * 40, "a" * 5000, "../../etc/passwd", "%", "%zz",
-    "{}", "[]", "fp8", "bf16", "int4", "mtp", "eagle3", "on_demand", "llm_class", "fixed", "0.11", "v0.7.3.post1",
-    "9" * 40 + ".1", "2026-02-30", "2026-12-01", *MARKUP,
+    "auto", "", " ", "\0", "\n", "\x1b[31m", "\u202e", "\ud800", "é", "𝔘" * 40, "a" * 5000, "../../etc/passwd", "%",
+    "%zz", "{}", "[]", "fp8", "bf16", "int4", "mtp", "eagle3", "on_demand", "llm_class", "fixed", "0.11",
+    "v0.7.3.post1", "9" * 40 + ".1", "2026-02-30", "2026-12-01", *MARKUP,
 )  # fmt: skip
 BROKEN = ("%", "%%", "%u0041", "%f", "%ff%fe", "%00", "%0a", "&&&", "====", "?", "#", ";", "+", "a=b=c")
 LAYERS = (
@@ -102,7 +102,10 @@ def packed_model(chance: random.Random) -> str:
 
 
 def packed_table(chance: random.Random) -> str:
-    rows = [(chance.randint(1, 2**24), chance.randint(1, 2**31), chance.randint(0, 2**31)) for _ in range(chance.randint(1, 40))]
+    rows = [
+        (chance.randint(1, 2**24), chance.randint(1, 2**31), chance.randint(0, 2**31))
+        for _ in range(chance.randint(1, 40))
+    ]
     return chance.choice((table_text(rows), *BOMBS))
 
 

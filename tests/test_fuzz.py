@@ -10,7 +10,7 @@ from test_structure import PAGES
 
 from kvplan import Plan, decode_link, evaluate
 from kvplan.dashboard import jobs
-from kvplan.links import LONGEST_NOTE, MAX_LENGTH, MOST_NOTES
+from kvplan.links import LONGEST_NOTE, MAX_LENGTH, MOST_NOTES, MOST_PARAMETERS
 
 SEED, LINKS, PAGES_OPENED, SESSIONS, ACTIONS = 20_261, 2_000, 100, 22, 5
 NAMES = tuple(path.stem for path in PAGES)
@@ -62,9 +62,10 @@ def test_of_endless_mistakes_the_first_are_named_and_the_rest_counted():
     assert (plan, len(notes), notes[-1]) == (Plan(tp=4), MOST_NOTES + 1, "980 more parts were left out")
 
 
-def test_a_mapping_is_as_long_as_a_link_may_be():
-    assert decode_link({"tp": "4", "model": "x" * MAX_LENGTH}) == decode_link("x" * (MAX_LENGTH + 1))
-    assert decode_link({"tp": ["4"] * MAX_LENGTH})[0] == Plan()
+def test_of_endless_parameters_the_first_are_read():
+    plan, notes = decode_link({"tp": ["4"] * (MOST_PARAMETERS + 1), "pp": "2"})
+    assert plan == Plan(tp=4)
+    assert notes[0] == "link: more than 1,000 parameters, the others were not read"
 
 
 @pytest.mark.parametrize("page", NAMES)

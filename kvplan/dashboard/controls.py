@@ -189,7 +189,7 @@ def _number(name: str, label: str, **options) -> None:
 
 
 def _bounds(name: str) -> tuple:
-    """Least and most of a widget, widened to the automatic value and the plan's own: a widget refuses to show others."""
+    """Least and most of a widget, widened to the automatic value and the plan's own: it refuses to show others."""
     least, most = BOUNDS[name]
     shown = [value for value in (_default(name), st.session_state[name]) if value is not None]
     widest = _session().widest.get(name, most)
