@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import sys
 from collections.abc import Iterable
 from typing import Annotated, Literal
 
@@ -370,11 +371,28 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     return near and f"; nearest: {near}"
 
 
+def read_json(text: str, **hooks):
+    """What a text from outside holds as JSON. Raises ValueError with the reason alone."""
+    try:
+        return json.loads(text, **hooks)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(why_unreadable(error)) from None
+
+
+def why_unreadable(error: Exception) -> str:
+    """Why a parser of JSON or TOML gave up, in the words of whoever wrote the text, not of Python."""
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    if "limit" in str(error) and "digits" in str(error):
+        return f"a number has more than {sys.get_int_max_str_digits():,} digits"
+    return shorten(str(error), 100)
+
+
 def parsed_json(text: str):
     """What a text holds as JSON, None where it is none, or too deep."""
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        return read_json(text)
+    except ValueError:
         return None
 
 
