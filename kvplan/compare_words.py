@@ -9,7 +9,7 @@ from kvplan.catalog import concrete
 from kvplan.compare import Result, batch_ceilings, inputs, most, results
 from kvplan.compare_curves import Curve
 from kvplan.differences import value_words
-from kvplan.levers_words import GAP, LIMITS
+from kvplan.levers_words import GAP
 from kvplan.links import LETTERS
 from kvplan.metrics import Metric
 from kvplan.plan import to_text
@@ -70,7 +70,7 @@ def input_table(reports: Sequence[Report]) -> list[dict]:
 
 def result_table(reports: Sequence[Report]) -> list[dict]:
     """What binds, then every figure of every plan as text, with difference and ratio to the first, one row each."""
-    limits = [LIMITS[report.capacity.binding] for report in reports]
+    limits = [verdict.LIMITS[report.capacity.binding] for report in reports]
     return [
         {"Result": "What binds", "Unit": ""} | dict(zip(NAMES, limits, strict=False)),
         *(

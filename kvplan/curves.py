@@ -19,7 +19,7 @@ from kvplan.plan import MAX_PARALLEL
 from kvplan.report import Report
 from kvplan.specs import ModelSpec
 from kvplan.units import GIB
-from kvplan.verdict import BINDING
+from kvplan.verdict import LIMITS
 
 POINTS_PER_OCTAVE = 8
 SMALLEST_CONTEXT = 1024
@@ -165,7 +165,7 @@ def ceiling_table(report: Report, model: ModelSpec | None = None) -> list[dict]:
             f"Reserve, {dtype} KV": int(reserve_other),
             "On demand, mean": int(on_demand),
             "Runs": int(runs),
-            "Limit": BINDING[str(limit)],
+            "Limit": LIMITS[str(limit)],
         }
         for context, blocks, reserve, reserve_other, on_demand, runs, limit in zip(
             contexts,

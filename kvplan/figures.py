@@ -145,7 +145,7 @@ def utilisation_figure(report: Report, curve: UtilisationCurve, palette: Palette
         return Line(name, curve.batches, values, hover, colour, **look)
 
     ones = np.ones_like(curve.static)
-    static = line("static, this workload", "Static", curve.static, palette.static, width=3, bold=True)
+    static = line("static", "Static", curve.static, palette.static, width=3, bold=True)
     exponential = line(
         "1/H<sub>B</sub>", "If exponential, 1/H<sub>B</sub>", curve.exponential, palette.reference, dash="dash"
     )

@@ -11,10 +11,11 @@ import plotly.graph_objects as go
 from kvplan.drawing import HOVER, LABEL_SIZE, MARGIN, Drawing, blank, log_axis, name_rows, note, region, vertical, write
 from kvplan.labels import Side
 from kvplan.levers import Effect, Lever, Levers, keeps_price
-from kvplan.levers_words import LIMITS, times
+from kvplan.levers_words import times
 from kvplan.links import encode_link
 from kvplan.palette import LIGHT, Palette
 from kvplan.units import count, duration, usd
+from kvplan.verdict import LIMITS
 
 HEIGHT, TOP, NAMES = 420, 30, 124
 """Pixels of a chart, above its plot, and of the names at its left."""

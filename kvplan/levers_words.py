@@ -12,13 +12,6 @@ from kvplan.specs import shorten
 from kvplan.units import count, duration, percent, usd
 from kvplan.verdict import Verdict
 
-LIMITS = {
-    "memory": "memory",
-    "tenant_quota": "quota",
-    "max_num_seqs": "max_num_seqs",
-    "does_not_fit": "does not fit",
-}
-"""What binds, as a table names it."""
 GAP = "–"
 
 
@@ -244,13 +237,13 @@ def _row(name: str, effect: Effect, quality: str) -> dict:
         "Quality": quality,
         "TPOT, ms": None if effect.tpot_s is None else 1000 * effect.tpot_s,
         "By memory": effect.memory_ceiling,
-        "Binds": LIMITS[effect.binding],
+        "Binds": verdict.LIMITS[effect.binding],
     }
 
 
 def _line(name: str, effect: Effect, words: str) -> str:
     tpot = GAP if effect.tpot_s is None else duration(effect.tpot_s)
-    numbers = f"{count(effect.ceiling):>10}{count(effect.memory_ceiling):>12}  {LIMITS[effect.binding]:<14}"
+    numbers = f"{count(effect.ceiling):>10}{count(effect.memory_ceiling):>12}  {verdict.LIMITS[effect.binding]:<14}"
     return f"  {name:<20}{numbers}{_cost(effect.usd_per_million_tokens):>14}{tpot:>10}  {words}".rstrip()
 
 

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 from kvplan import verdict
 from kvplan.catalog import load_preset
-from kvplan.levers_words import LIMITS
 from kvplan.links import short_query
 from kvplan.metrics import Metric
 from kvplan.plan import Plan
@@ -213,7 +212,9 @@ def legend(found: Map, limit: float | None) -> str:
         marks.append("Hatched: does not fit.")
     if any(cell.refused is not None for cell in cells):
         marks.append("Crossed: refused by the engine.")
-    lids = [LIMITS[name] for name in ("max_num_seqs", "tenant_quota") if any(cell.binding == name for cell in cells)]
+    lids = [
+        verdict.LIMITS[name] for name in ("max_num_seqs", "tenant_quota") if any(cell.binding == name for cell in cells)
+    ]
     if lids:
         marks.append(f"A lid on a cell: {' or '.join(lids)} binds before memory.")
     if found.own is not None:
@@ -243,7 +244,7 @@ def table(found: Map) -> list[dict]:
             TITLES[found.grid.x.field]: _plain(found.grid.x, column),
             TITLES[found.grid.y.field]: _plain(found.grid.y, row),
             f"{quantity.name}, {quantity.unit}": cell.value,
-            "Binds": "refused" if cell.refused is not None else LIMITS[cell.binding],
+            "Binds": "refused" if cell.refused is not None else verdict.LIMITS[cell.binding],
             "Why not": why_not(cell),
         }
         for (column, row), cell in _places(found)

@@ -30,6 +30,13 @@ BINDING = {
     "max_num_seqs": "max_num_seqs binds",
     "does_not_fit": "does not fit",
 }
+LIMITS = {
+    "memory": "memory",
+    "tenant_quota": "quota",
+    "max_num_seqs": "max_num_seqs",
+    "does_not_fit": "does not fit",
+}
+"""What binds, as a table names it."""
 HALF_BLOCK_ENOUGH = 0.05
 """A share by which the half-block rule may miss before it is worth a sentence."""
 EXPONENTIAL_ENOUGH = 0.02

@@ -119,7 +119,7 @@ def test_the_ceiling_table_is_one_report_a_row():
         assert row["Runs"] == report.capacity.batch_ceiling
         assert row["On demand, mean"] == report.capacity.on_demand_ceiling
         assert row["Booked, GiB/device"] == report.cache.request_bytes_booked / 2**30
-        assert row["Limit"] == verdict.BINDING[report.capacity.binding]
+        assert row["Limit"] == verdict.LIMITS[report.capacity.binding]
 
 
 def test_the_memory_bar_adds_up_to_the_device():

@@ -152,6 +152,12 @@ def csv(rows: pd.DataFrame, name: str) -> None:
     )
 
 
+def long_table(rows: pd.DataFrame, key: str) -> None:
+    """A table that scrolls and can be sorted: numbers with thousands separators."""
+    numbers = {name: st.column_config.NumberColumn(format="localized") for name in rows.select_dtypes("number")}
+    st.dataframe(rows, hide_index=True, column_config=numbers, placeholder="–", key=key)
+
+
 def plain_table(rows: list[dict]) -> None:
     """A few rows of words and numbers, wrapped."""
     st.table(

@@ -56,5 +56,10 @@ if text.strip():
     if found.log.lines:
         with st.expander("What was read, and where", type="compact", key="read_lines"):
             frame.plain_table(log_comparison.read_lines(found.log))
+else:
+    st.caption(
+        "With a log: what this start measured beside what is predicted for it, the likely reason of each difference, "
+        "and the plan that it makes."
+    )
 reasons = documents.address(documents.REASONS, urlencode(short_query(frame.current_report().plan)))
 st.markdown(f":material/help: [Why engines say something else: twenty reasons]({reasons})")

@@ -31,7 +31,7 @@ if found:
         if isinstance(part, str):
             st.markdown(part)
         elif part.long:
-            st.dataframe(pd.DataFrame(part.rows), hide_index=True, key=f"table {document.name} {place}")
+            frame.long_table(pd.DataFrame(part.rows), key=f"table {document.name} {place}")
         else:
             st.table(part.rows, border="horizontal", hide_index=True, width="content")
 else:

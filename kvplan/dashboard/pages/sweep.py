@@ -30,11 +30,10 @@ def look_at(found) -> tuple[int, int]:
 def draw_table(report, found) -> None:
     """The plans of the map row by row, and the whole grid as a command."""
     rows = pd.DataFrame(sweep_words.table(found))
-    numbers = {name: st.column_config.NumberColumn(format="localized") for name in rows.select_dtypes("number")}
     with frame.section("Plan by plan", "those of the map") as beside:
         with beside:
             frame.csv(rows, "kvplan-sweep.csv")
-        st.dataframe(rows, hide_index=True, column_config=numbers, placeholder="–", key="sweep_table")
+        frame.long_table(rows, key="sweep_table")
     with st.expander("The same in a shell, with every value of every axis", type="compact", key="sweep_command"):
         st.code(sweep_words.command(report.plan, found.grid), language="bash", wrap_lines=True)
 
