@@ -1,6 +1,7 @@
 """The dashboard's pages, driven without a browser."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from kvplan import (
     model_from_hf_config,
     verdict,
 )
-from kvplan.dashboard import inputs, sidebar
+from kvplan.dashboard import inputs, sidebar, trace_reader
 from kvplan.links import short_query
 from kvplan.markdown import escape, escape_sentence
 from kvplan.texts import spec_text
@@ -394,15 +395,22 @@ def test_the_server_is_configured_as_the_project_means_it():
     names = [
         "runner.postScriptGC",
         "server.enableXsrfProtection",
+        "server.enableCORS",
+        "server.maxUploadSize",
         "browser.gatherUsageStats",
         "client.showErrorDetails",
     ]
     code = f"import streamlit as st; print([st.get_option(name) for name in {names}])"
     root = Path(APP).parent
     found = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code], cwd=root, capture_output=True, text=True, check=True
+        [sys.executable, "-W", "ignore", "-c", code],
+        cwd=root,
+        env={name: value for name, value in os.environ.items() if not name.startswith("STREAMLIT_")},
+        capture_output=True,
+        text=True,
+        check=True,
     )
-    assert found.stdout.strip() == "[False, True, False, 'type']"
+    assert found.stdout.strip() == f"[False, True, True, {trace_reader.MAX_TRACE_MB}, False, 'none']"
 
 
 @pytest.mark.parametrize("name", ["[a](http://x)", "![a](http://x/y.png)", "<b>", "`a`", "a\nb", "$x$", ":red[a]", ""])

@@ -14,6 +14,7 @@ from kvplan.metrics import Metric
 from kvplan.palette import DARK, LIGHT, POOL_FILL, Palette
 from kvplan.report import Report
 from kvplan.specs import Source
+from kvplan.spreadsheets import cell
 from kvplan.verdict import Verdict
 
 BADGE_COLOURS = {"memory": "blue", "limit": "red", "workload": "violet"}
@@ -126,7 +127,7 @@ def csv(rows: pd.DataFrame, name: str) -> None:
     """A table as a file."""
     st.download_button(
         "CSV",
-        rows.to_csv(index=False),
+        rows.map(cell).rename(columns=cell).to_csv(index=False),
         file_name=name,
         mime="text/csv",
         type="tertiary",
