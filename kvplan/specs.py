@@ -8,13 +8,23 @@ import sys
 from collections.abc import Iterable
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from kvplan.units import DTYPE_SPELLINGS
 
 Count = Annotated[int, Field(ge=1, le=2**24)]
 Name = Annotated[str, Field(min_length=1, max_length=120, pattern=r"^[\w .,+×()'-]+$")]
 """Names reach pages and terminals, also out of links: letters, digits and a few signs, nothing that could be markup."""
+
+
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError(f"must be printable and one line, got {shown(text)}")
+    return text
+
+
+Words = Annotated[str, Field(max_length=300), AfterValidator(_printable)]
+"""Text of any kind, out of links too: pages escape it, and nothing in it steers a terminal."""
 PositiveBytes = Annotated[int, Field(ge=1, le=2**50)]
 
 
@@ -164,8 +174,8 @@ class ModelSpec(Frozen):
 
     id: Name
     name: Name
-    hf_id: str | None = None
-    model_type: Annotated[str, Field(max_length=120)] | None = None
+    hf_id: Words | None = None
+    model_type: Annotated[Words, Field(max_length=120)] | None = None
     parameters: Annotated[int, Field(ge=1)] | None
     weight_bytes: PositiveBytes | None
     dtype: Literal["bf16", "fp16", "fp32"] = "bf16"
@@ -184,7 +194,7 @@ class ModelSpec(Frozen):
     multimodal: bool = False
     vision_heads: Count | None = None
     alibi: bool = False
-    notes: Annotated[tuple[Annotated[str, Field(max_length=300)], ...], Field(max_length=4)] = ()
+    notes: Annotated[tuple[Words, ...], Field(max_length=4)] = ()
     sources: Sources
 
     @model_validator(mode="after")

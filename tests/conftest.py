@@ -1,11 +1,15 @@
 """What the tests share: data too large to ship, a browser, and how long property tests may search."""
 
+import os
 from functools import partial
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 from serving import serving
+
+# An error of the dashboard reaches the tests whole, in AppTest and in a server; viewers see a sentence instead.
+os.environ["STREAMLIT_CLIENT_SHOW_ERROR_DETAILS"] = "full"
 
 settings.register_profile(
     "kvplan", deadline=None, max_examples=60, derandomize=True, suppress_health_check=[HealthCheck.too_slow]

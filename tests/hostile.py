@@ -9,7 +9,6 @@ from urllib.parse import quote
 
 from kvplan import Plan, catalog, load_preset
 from kvplan.dashboard.inputs import BOUNDS, CHOICES
-from kvplan.links import encode_link
 from kvplan.texts import spec_text, table_text
 
 FIELDS = (*Plan.model_fields,)
@@ -139,7 +138,13 @@ def mangled(chance: random.Random, word: str) -> str:
     return word
 
 
-def named(name: str) -> str:
-    """A link to a model of this name, notes and ids."""
+def carried(text: str) -> str:
+    """A model, packed, that has this text wherever a link may carry any text."""
     model = load_preset("llama-3.1-8b", "model")
-    return encode_link(Plan(spec=spec_text(model.model_copy(update={"name": name, "notes": (name,)}))), full=False)
+    free = {"notes": (text,) * 4, "hf_id": text, "model_type": text[:120]}
+    return spec_text(model.model_copy(update=free))
+
+
+def query_with(text: str) -> dict[str, str]:
+    """A link with a text in a model, and in fields and names that are none: all of it is dropped with a note."""
+    return {"spec": carried(text), text: "1", "context": text, "gpu": text, "preset": text, "v": text}

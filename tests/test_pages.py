@@ -1,6 +1,7 @@
 """The dashboard's pages, driven without a browser."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -25,9 +26,8 @@ from kvplan import (
     model_from_hf_config,
     verdict,
 )
-from kvplan.dashboard import controls, inputs, sidebar
-from kvplan.dashboard.config_reader import MAX_CONFIG_MB
-from kvplan.dashboard.trace_reader import MAX_TRACE_MB
+from kvplan.dashboard import controls, inputs, plan_file, sidebar, trace_reader
+from kvplan.hf_config import MAX_MB
 from kvplan.links import short_query
 from kvplan.log_text import MAX_MIB
 from kvplan.markdown import escape, escape_sentence
@@ -406,22 +406,29 @@ def test_the_server_is_configured_as_the_project_means_it():
     names = [
         "runner.postScriptGC",
         "server.enableXsrfProtection",
+        "server.enableCORS",
+        "server.maxUploadSize",
         "browser.gatherUsageStats",
         "client.showErrorDetails",
     ]
     code = f"import streamlit as st; print([st.get_option(name) for name in {names}])"
     root = Path(APP).parent
     found = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code], cwd=root, capture_output=True, text=True, check=True
+        [sys.executable, "-W", "ignore", "-c", code],
+        cwd=root,
+        env={name: value for name, value in os.environ.items() if not name.startswith("STREAMLIT_")},
+        capture_output=True,
+        text=True,
+        check=True,
     )
-    assert found.stdout.strip() == "[False, True, False, 'type']"
+    assert found.stdout.strip() == f"[False, True, True, {trace_reader.MAX_TRACE_MB + 1}, False, 'none']"
 
 
 def test_the_server_takes_every_file_that_an_uploader_offers_to_take():
     """It refuses larger ones whatever an uploader says, and counts what frames a file on its way; so does the proxy."""
     root = Path(APP).parent
     most = tomllib.loads((root / ".streamlit/config.toml").read_text())["server"]["maxUploadSize"]
-    for limit in (MAX_TRACE_MB, MAX_CONFIG_MB, MAX_MIB):
+    for limit in (trace_reader.MAX_TRACE_MB, MAX_MB, plan_file.MAX_PLAN_MB, MAX_MIB):
         assert limit < most
     assert f"client_max_body_size {most}m;" in (root / "deploy/nginx.conf").read_text()
 

@@ -17,6 +17,7 @@ from kvplan.palette import DARK, LIGHT, POOL_FILL, Palette
 from kvplan.plan import Plan
 from kvplan.report import Report
 from kvplan.specs import Source
+from kvplan.spreadsheets import cell
 from kvplan.units import capitalised
 from kvplan.verdict import Verdict
 
@@ -143,7 +144,7 @@ def csv(rows: pd.DataFrame, name: str) -> None:
     """A table as a file."""
     st.download_button(
         "CSV",
-        rows.to_csv(index=False),
+        rows.map(cell).rename(columns=cell).to_csv(index=False),
         file_name=name,
         mime="text/csv",
         type="tertiary",

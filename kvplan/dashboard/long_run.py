@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from kvplan import pool
-from kvplan.dashboard import frame, jobs, trace_reader
+from kvplan.dashboard import failures, frame, jobs, trace_reader
 from kvplan.dashboard.inputs import VIEW_HELP
 from kvplan.markdown import escape
 from kvplan.plan import Plan
@@ -52,6 +52,7 @@ def _job(wanted: tuple[Plan, str, tuple | None, Trace | None]) -> jobs.Job | Non
     return jobs.of_session("long_job", wanted, begin)
 
 
+@failures.told()
 def _show(job: jobs.Job) -> None:
     if not job.is_over:
         st.progress(job.share_done, "Running" if job.share_done else "Waiting for the worker")

@@ -6,7 +6,7 @@ import pandas as pd
 import streamlit as st
 
 from kvplan import fleet_figures, fleet_search, fleet_tables, fleet_words, frontier, metrics, verdict
-from kvplan.dashboard import frame, jobs
+from kvplan.dashboard import failures, frame, jobs
 from kvplan.dashboard.inputs import VIEW_HELP
 from kvplan.fleet import NO_FLEET
 from kvplan.markdown import escape
@@ -32,6 +32,7 @@ def outcome(job) -> tuple[fleet_search.Found | None, str | None]:
         return None, str(error)
 
 
+@failures.told()
 def show_search(report, job, found, problem) -> None:
     """How far the search is, or its table, in the same place."""
     if job is None:
