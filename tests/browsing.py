@@ -104,5 +104,18 @@ def expect_answer(page: Page, plan: Plan) -> None:
     expect(page.locator("[data-testid=stMetricValue]").first).to_have_text(ceiling)
 
 
+def expect_tiles(page: Page, *plans: Plan) -> None:
+    """The page shows the ceilings of these plans side by side."""
+    ceilings = [f"{evaluate(plan).capacity.batch_ceiling:,}" for plan in plans]
+    expect(page.locator("[data-testid=stMetricValue]")).to_have_text(ceilings)
+
+
+def open_menu(page: Page, section: str, name: str) -> None:
+    """Open a page by a menu of the navigation."""
+    page.get_by_role("button", name=section).click()
+    page.get_by_role("menuitem", name=name).click()
+    settle(page)
+
+
 def _is_foreign(url: str, server: str) -> bool:
     return url.startswith(("http", "ws")) and not url.replace("ws:", "http:").startswith(server)
