@@ -24,6 +24,7 @@ TITLES = {
     "links": "Links",
     "headless": "Without a browser",
     "limits": "Limits",
+    "safety": "Safety",
     "why-the-engine-says-something-else": "Why engines differ",
     "glossary": "Glossary",
 }
