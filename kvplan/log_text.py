@@ -17,7 +17,7 @@ from kvplan.specs import parsed_json
 MAX_MIB = 5
 MAX_BYTES = MAX_MIB * 2**20
 MAX_LINES = 100_000
-"""A longer text is read from its end: the last start counts."""
+"""A text of more bytes or line ends is read from its end: the last start counts."""
 MAX_LINE = 20_000
 """Characters of one line that are looked at; engines print their figures in far fewer."""
 MESSAGE_KEYS = ("log", "message", "msg", "textPayload", "text", "body", "line", "MESSAGE")

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from serving import serving
 
-# An error of the dashboard reaches the tests whole, in AppTest and in a server; viewers see a sentence instead.
-os.environ["STREAMLIT_CLIENT_SHOW_ERROR_DETAILS"] = "full"
+# An error of the dashboard reaches the tests, in AppTest and in a server; viewers see a sentence instead.
+os.environ["KVPLAN_RAISE"] = "1"
 
 settings.register_profile(
     "kvplan", deadline=None, max_examples=60, derandomize=True, suppress_health_check=[HealthCheck.too_slow]

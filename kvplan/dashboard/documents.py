@@ -25,6 +25,7 @@ TITLES = {
     "headless": "Without a browser",
     "serving": "Serving",
     "limits": "Limits",
+    "safety": "Safety",
     "why-the-engine-says-something-else": "Why engines differ",
     "glossary": "Glossary",
 }

@@ -144,13 +144,18 @@ def csv(rows: pd.DataFrame, name: str) -> None:
     """A table as a file."""
     st.download_button(
         "CSV",
-        rows.map(cell).rename(columns=cell).to_csv(index=False),
+        csv_text(rows),
         file_name=name,
         mime="text/csv",
         type="tertiary",
         icon=":material/download:",
         on_click="ignore",
     )
+
+
+def csv_text(rows: pd.DataFrame) -> str:
+    """A table as CSV, of which a spreadsheet runs nothing."""
+    return rows.map(cell).rename(columns=cell).to_csv(index=False)
 
 
 def long_table(rows: pd.DataFrame, key: str) -> None:
