@@ -474,3 +474,13 @@ def test_a_reader_that_has_seen_enough_is_no_error(arguments):
         process.stdout.close()
         assert process.stderr.read() == ""
     assert process.returncode == 0
+
+
+def test_a_terminal_that_does_not_know_a_sign_gets_another():
+    environment = os.environ | {"PYTHONIOENCODING": "ascii"}
+    for command in ("report", "levers", "presets"):
+        run = subprocess.run(
+            [sys.executable, "-m", "kvplan", command], cwd=ROOT, env=environment, capture_output=True, check=True
+        )
+        assert run.stdout.isascii()
+        assert run.stderr == b""

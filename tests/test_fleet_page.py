@@ -158,6 +158,17 @@ def test_without_a_rate_the_page_says_which_control_gives_one():
     assert "fleet_job" not in app.session_state
 
 
+def test_who_comes_when_too_many_wait_is_told_so_and_may_search_again(monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr(jobs, "MOST_JOBS", 0)
+        app = page(SHORT)
+        assert [error.value for error in app.error] == [escape(jobs.BUSY)]
+        assert app.header[0].value
+    app.button(key="fleet_again").click().run()
+    assert not app.exception
+    assert_simulated(finished(app), SHORT)
+
+
 def test_giving_a_rate_gives_a_fleet():
     app = page(Plan(workload="auto", output_mean=24))
     app.number_input(key="arrival_rate").set_value(5.0).run()

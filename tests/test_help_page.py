@@ -10,6 +10,7 @@ from streamlit.testing.v1 import AppTest
 from kvplan import Plan, accuracy, decode_link, rate_accuracy
 from kvplan.dashboard import documents
 from kvplan.dashboard.documents import FOLDER, TITLES, Document, Table, linked, parts
+from kvplan.engine_facts import ENGINE_VERSION
 from kvplan.version import VERSION
 
 APP = str(Path(__file__).parents[1] / "app.py")
@@ -44,7 +45,7 @@ def test_help_opens_with_the_accuracy_and_shows_every_start_up():
         len(accuracy.pool_table()),
         len(accuracy.figure_table()),
     ]
-    assert any(VERSION in caption.value for caption in app.caption)
+    assert any(f"kvplan {VERSION}, by the rules of {ENGINE_VERSION}." in caption.value for caption in app.caption)
 
 
 def test_every_document_of_the_folder_is_offered_but_the_index():

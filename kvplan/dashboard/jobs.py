@@ -14,7 +14,6 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from itertools import cycle
-from weakref import WeakSet
 
 import streamlit as st
 
@@ -44,7 +43,7 @@ class Worker:
         self.done, self.cancelled = context.Array("d", PLACES, lock=False), context.Array("b", PLACES, lock=False)
         self.executor = ProcessPoolExecutor(1, context, _share, (self.done, self.cancelled))
         self.places = cycle(range(PLACES))
-        self.jobs: WeakSet[Job] = WeakSet()
+        self.begun: list[Future] = []
         # Called before the executor waits for its work, as an ordinary atexit is not: a server that is told to end
         # would go on until the longest run is done. A test holds that this is there.
         threading._register_atexit(self.cancel_all)
@@ -56,7 +55,8 @@ class Worker:
     @property
     def is_full(self) -> bool:
         """Whether as many jobs run or wait as may."""
-        return sum(not job.is_over for job in self.jobs) >= MOST_JOBS
+        self.begun = [future for future in self.begun if not future.done()]
+        return len(self.begun) >= MOST_JOBS
 
 
 class Job:
@@ -65,7 +65,7 @@ class Job:
 
     def __init__(self, worker: Worker, place: int, future: Future):
         self.worker, self.place, self.future = worker, place, future
-        worker.jobs.add(self)
+        worker.begun.append(future)
 
     def __del__(self):
         self.cancel()
