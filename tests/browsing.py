@@ -52,7 +52,12 @@ def serving():
         yield address
     finally:
         process.terminate()
-        process.wait(timeout=60)
+        try:
+            # It ends the simulation it may be in first.
+            process.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 @contextmanager
