@@ -21,7 +21,7 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 
 screenshots: $(VENV)/.installed-dev
-	PYTHONPATH=. $(BIN)/python tests/screenshots.py $(FOLDER)
+	PYTHONPATH=.:benchmarks $(BIN)/python tests/screenshots.py $(FOLDER)
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

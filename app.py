@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 import streamlit as st
 
 from kvplan import catalog, evaluate
-from kvplan.dashboard import controls, sidebar
+from kvplan.dashboard import controls, failures, sidebar
 
 DASHBOARD = Path(sidebar.__file__).parent
 FIRST, COMPARE = "ceiling", "compare"
@@ -69,4 +69,5 @@ def main() -> None:
 
 # The process that works beside the server imports this file too, under another name.
 if __name__ == "__main__":
-    main()
+    with failures.told():
+        main()

@@ -8,37 +8,15 @@ another. Prints median and 95th percentile of the moves, side by side.
 """
 
 import argparse
-import socket
 import statistics
-import subprocess
-import sys
 import time
-import urllib.request
-from pathlib import Path
 
 from playwright.sync_api import Page, sync_playwright
+from serving import serving
 
 CHROMIUM = "/usr/bin/chromium"
 DONE = "[data-testid=stApp][data-test-script-state=notRunning]"
 LONG_RUNS = ("1,000,000", "none")
-
-
-def served() -> tuple[subprocess.Popen, str]:
-    """The server and its address, when it answers."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(port)]
-    command += ["--server.address", "127.0.0.1", "--server.headless", "true"]
-    server = subprocess.Popen(command, cwd=Path(__file__).parents[1], stdout=subprocess.DEVNULL)
-    address = f"http://127.0.0.1:{port}"
-    for _ in range(100):
-        try:
-            urllib.request.urlopen(f"{address}/_stcore/health").close()
-            return server, address
-        except OSError:
-            time.sleep(0.2)
-    raise SystemExit("the server does not answer")
 
 
 def moves(page: Page, number: int) -> list[float]:
@@ -64,27 +42,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--moves", type=int, default=30)
     number = parser.parse_args().moves
-    server, address = served()
-    try:
-        with sync_playwright() as driver:
-            browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-            user, other = browser.new_page(), browser.new_page()
-            for page, path in ((user, "/"), (other, "/pool")):
-                page.goto(address + path)
-                page.wait_for_selector(DONE)
-                page.wait_for_timeout(3000)
-            moves(user, 4)
-            alone = moves(user, number)
-            beside = []
-            while len(beside) < number:
-                choose(other, LONG_RUNS[0])
-                other.get_by_test_id("stProgress").wait_for()
-                beside += moves(user, 10)
-                choose(other, LONG_RUNS[1])
-                other.wait_for_timeout(300)
-            browser.close()
-    finally:
-        server.terminate()
+    with serving() as server, sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        user, other = browser.new_page(), browser.new_page()
+        for page, path in ((user, "/"), (other, "/pool")):
+            page.goto(server.address + path)
+            page.wait_for_selector(DONE)
+            page.wait_for_timeout(3000)
+        moves(user, 4)
+        alone = moves(user, number)
+        beside = []
+        while len(beside) < number:
+            choose(other, LONG_RUNS[0])
+            other.get_by_test_id("stProgress").wait_for()
+            beside += moves(user, 10)
+            choose(other, LONG_RUNS[1])
+            other.wait_for_timeout(300)
+        browser.close()
     print(f"{'':<28}{'median':>10}{'95%':>10}   of {number} moves of the context slider, ms")
     for name, found in (("alone", alone), ("while another user's run goes", beside)):
         print(f"{name:<30}{statistics.median(found):>8.0f}{statistics.quantiles(found, n=20)[-1]:>10.0f}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import operator
+import os
 import re
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -480,7 +481,15 @@ def _preset_files(kind: Kind) -> list[Path]:
 
 def _files(kind: Kind) -> tuple[tuple[str, int], ...]:
     """The files of a kind with the time each was changed; a link that leads nowhere has none."""
-    return tuple((str(path), path.stat().st_mtime_ns if path.exists() else 0) for path in _preset_files(kind))
+    with os.scandir(presets_dir() / f"{kind}s") as entries:
+        return tuple(sorted((entry.path, _changed_ns(entry)) for entry in entries if entry.name.endswith(".json")))
+
+
+def _changed_ns(entry: os.DirEntry) -> int:
+    try:
+        return entry.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 @lru_cache(maxsize=8)

@@ -6,6 +6,7 @@ Exit code 0 on success, 2 with one clear line on bad input.
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -39,18 +40,23 @@ if TYPE_CHECKING:
     from kvplan.pool import Runs
 
 MOST_REQUESTS = 10**8
+LONGEST_PROBLEM = 2_000
+"""Characters of a message about bad input, of which no value can have more than a few."""
 INTERRUPTED = 130
 """What shells expect of a command that was interrupted."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Not every terminal and pipe knows ± and ×.
+        sys.stdout.reconfigure(errors="replace")
     try:
         options = _parser().parse_args(arguments)
         code = options.run(options) or 0
         sys.stdout.flush()
     except BadInput as problem:
-        print(f"kvplan: {problem}", file=sys.stderr)
+        print(f"kvplan: {shorten(str(problem), LONGEST_PROBLEM)}", file=sys.stderr)
         return BAD_INPUT
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -151,6 +157,8 @@ def _report_as_text(report: Report) -> str:
 def _link(options: argparse.Namespace) -> None:
     plan = plan_of(options, trace_of(options))
     evaluated(plan)
+    if not options.base.isprintable():
+        raise BadInput(f"--base: must be an address, got {shorten(repr(options.base))}")
     print(encode_link(plan, options.base, full=not options.short))
 
 

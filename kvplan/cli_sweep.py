@@ -86,7 +86,7 @@ def _sweep(options: argparse.Namespace) -> None:
     with writing(output):
         sweep_files.write_file(found, form, output)
     _partial(output).unlink(missing_ok=True)
-    print(f"kvplan: {count(math.prod(found.shape))} plans in {output}", file=sys.stderr)
+    print(f"kvplan: {count(math.prod(found.shape))} plans in {shorten(str(output), 200)}", file=sys.stderr)
 
 
 def _output(options: argparse.Namespace) -> tuple[Path | None, str]:
@@ -150,7 +150,7 @@ def _blocks(plan: Plan, axes: dict[str, list], names: list[str], output: Path | 
     except ValueError as error:
         raise BadInput(f"-o: {error}") from None
     if done:
-        print(f"kvplan: going on from {path}", file=sys.stderr)
+        print(f"kvplan: going on from {shorten(str(path), 200)}", file=sys.stderr)
     return done, sweep_files.block_writer(path)
 
 

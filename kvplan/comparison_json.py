@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from kvplan.links import LETTERS, MAX_PLANS
+from kvplan.links import LETTERS, MAX_PLANS, first_notes
 from kvplan.plan import Plan
 from kvplan.plan_json import WORDS, fields_of, plan_from_fields, read_object
 from kvplan.specs import shorten, shown
@@ -34,12 +34,12 @@ def plans_from_json(content: str | bytes) -> tuple[list[Plan], list[str]]:
     fields, notes = read_object(content)
     if "plans" not in fields:
         plan, dropped = plan_from_fields(fields)
-        return [plan], notes + dropped
+        return [plan], first_notes(notes + dropped)
     if fields.get("schema", SCHEMA) != SCHEMA:
         notes.append(f"schema: must be {SCHEMA}, got {shown(fields['schema'])}")
     notes += [f"{shorten(name)}: no key of a comparison" for name in fields if name not in KEYS]
     found, dropped = _plans(fields["plans"])
-    return found, notes + dropped
+    return found, first_notes(notes + dropped)
 
 
 def _plans(entries) -> tuple[list[Plan], list[str]]:

@@ -11,6 +11,7 @@ from math import log2, log10
 
 import numpy as np
 import plotly.graph_objects as go
+import plotly.io as pio
 
 from kvplan import palette as colours
 from kvplan.labels import Canvas, Side
@@ -22,6 +23,7 @@ POINTS = 700
 """Of a run against its steps that are drawn at most."""
 FONT_SIZE, LABEL_SIZE, NOTE_SIZE = 12, 14, 11
 MARGIN = {"l": 56, "r": 20, "t": 10, "b": 46, "pad": 0}
+NO_TEMPLATE = pio.templates["none"].to_plotly_json()
 HOVER = "%{hovertext}<extra></extra>"
 
 
@@ -41,8 +43,7 @@ class Line:
 
 @dataclass
 class Drawing:
-    """What a figure is made of, gathered as plain data: plotly checks a figure whole in a fraction of the time it takes
-    to check it again after each part."""
+    """What a figure is made of, gathered as plain data."""
 
     layout: dict
     data: list[dict] = field(default_factory=list)
@@ -62,9 +63,14 @@ class Drawing:
         self.annotations.append(parts)
 
     def figure(self) -> go.Figure:
-        return go.Figure(
-            {"data": self.data, "layout": self.layout | {"shapes": self.shapes, "annotations": self.annotations}}
-        ).update_layout(template="none")
+        """The figure as it is: to have plotly check each part takes longer than all that a page works out for it. Tests
+        hold that each would pass, and what is changed afterwards is checked as usual."""
+        lists = {name: parts for name in ("shapes", "annotations") if (parts := getattr(self, name))}
+        layout = self.layout | lists | {"template": NO_TEMPLATE}
+        figure = go.Figure({"data": self.data, "layout": layout}, _validate=False)
+        for part in (figure, figure.layout, *figure.data):
+            part._validate = True
+        return figure
 
 
 def blank(palette: Palette, top: int = MARGIN["t"], left: int = MARGIN["l"]) -> Drawing:
@@ -159,12 +165,12 @@ def draw_line(drawing: Drawing, line: Line, canvas: Canvas, log_y: bool = True) 
 def fill_between(drawing: Drawing, x: np.ndarray, upper: np.ndarray, lower: np.ndarray, fill: str) -> None:
     drawing.scatter(
         x=np.concatenate([x, x[::-1]]), y=np.concatenate([upper, lower[::-1]]), fill="toself", fillcolor=fill,
-        line_width=0, hoverinfo="skip", showlegend=False, mode="lines",
+        line={"width": 0}, hoverinfo="skip", showlegend=False, mode="lines",
     )  # fmt: skip
 
 
 def region(drawing: Drawing, **corners) -> None:
-    drawing.shape(type="rect", fillcolor=colours.OUTSIDE_FILL, line_width=0, layer="below", **corners)
+    drawing.shape(type="rect", fillcolor=colours.OUTSIDE_FILL, line={"width": 0}, layer="below", **corners)
 
 
 def vertical(drawing: Drawing, x: float, palette: Palette) -> None:

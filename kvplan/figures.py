@@ -336,12 +336,12 @@ def _cut_pool(drawing: Drawing, report: Report, bottom: float, top: float, held_
     if shared:
         drawing.shape(
             type="rect", x0=0, x1=BAR, y0=bottom, y1=bottom + shared,
-            fillcolor=held_colour, line_width=0, layer="above",
+            fillcolor=held_colour, line={"width": 0}, layer="above",
         )  # fmt: skip
         bottom += shared
     drawing.shape(
         type="rect", x0=0, x1=BAR * capacity.held_share, y0=bottom, y1=bottom + sequences * booked,
-        fillcolor=held_colour, line_width=0, layer="above",
+        fillcolor=held_colour, line={"width": 0}, layer="above",
     )  # fmt: skip
     if booked > SMALLEST_BOX * top:
         for index in range(sequences):

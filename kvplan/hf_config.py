@@ -23,6 +23,7 @@ from kvplan.specs import (
     QuantizedDtype,
     Source,
     problem_lines,
+    read_json,
     runs,
     shorten,
     shown,
@@ -33,6 +34,9 @@ TEXT_MODELS = (("text_config",), ("llm_config",), ("thinker_config", "text_confi
 """Where multimodal wrappers keep the configuration of their text model."""
 ENCODERS = ("vision_config", "audio_config", "thinker_config", "vision_tower_config")
 """Where multimodal wrappers keep the configuration of their encoders."""
+MAX_MB = 1
+MAX_BYTES = MAX_MB * 2**20
+"""Of a config.json; the longest in the wild, with lists of modules that are not quantised, have some 200,000."""
 MAX_LAYERS = MAX_HEADS = 4096
 MAX_WIDTH, MAX_WINDOW = 65_536, 2**24
 """What a model can have; a config beyond is damaged."""
@@ -122,14 +126,17 @@ def model_from_hf_config(config: Mapping | str | bytes | os.PathLike, id: str | 
 
 def _loaded(config) -> Mapping:
     if isinstance(config, os.PathLike):
-        config = Path(config).read_bytes()
+        with Path(config).open("rb") as file:
+            config = file.read(MAX_BYTES + 1)
+    if isinstance(config, (str, bytes)) and len(config) > MAX_BYTES:
+        raise ValueError(f"config: must be at most {MAX_BYTES:,} bytes")
     if isinstance(config, bytes):
-        config = config.decode("utf-8", errors="replace")
+        config = config.decode(json.detect_encoding(config), errors="replace")
     if isinstance(config, str):
         try:
-            config = json.loads(config.removeprefix("\ufeff"))
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"config: must be JSON, {shorten(str(error), 100)}") from None
+            config = read_json(config.removeprefix("\ufeff"))
+        except ValueError as error:
+            raise ValueError(f"config: must be JSON, {error}") from None
     if not isinstance(config, Mapping):
         raise ValueError(f"config: must be a JSON object, got {shown(config)}")
     return config

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 import numpy as np
 
@@ -93,8 +94,7 @@ class Canvas:
 
     def place(self, points: Sequence[np.ndarray], text: str, font_size: float) -> tuple[np.ndarray, Side]:
         """The first of the points and sides at which the text is clear, else the least covered; it is then taken."""
-        spots = [(point, side) for side in SIDES for point in points]
-        point, side = min(spots, key=lambda spot: self._cost(_box(*spot, text, font_size)) + spot[1].gap)
+        point, side = self._clearest([(point, side) for side in SIDES for point in points], text, font_size)
         self.take(point, side, text, font_size)
         return point, side
 
@@ -102,9 +102,22 @@ class Canvas:
         """The same for a label on a horizontal line: as far right as it is clear, above the line or below it."""
         rights = np.arange(self.width - 2, len(text) * font_size * CHARACTER_WIDTH, -12.0)
         spots = [(np.array([right, height]), Side(-1, up, 2)) for right in rights for up in (1, -1)]
-        point, side = min(spots, key=lambda spot: self._cost(_box(*spot, text, font_size)))
+        point, side = self._clearest(spots, text, font_size)
         self.take(point, side, text, font_size)
         return point, side
+
+    def _clearest(self, spots: list[tuple[np.ndarray, Side]], text: str, font_size: float) -> tuple[np.ndarray, Side]:
+        """The first of the spots that cost least, the gap counted along; they come by their gaps, so that none behind a
+        clear one is looked at."""
+        found, least = spots[0], inf
+        for spot in spots:
+            gap = spot[1].gap
+            if gap >= least:
+                break
+            cost = self._cost(_box(*spot, text, font_size)) + gap
+            if cost < least:
+                found, least = spot, cost
+        return found
 
     def _cost(self, box: Box) -> float:
         """How much a box hides: points of curves, other labels, and what sticks out of the plot."""

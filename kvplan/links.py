@@ -21,6 +21,11 @@ from kvplan.version import VERSION
 
 LINK_VERSION = 1
 MAX_LENGTH = 16_384
+"""Characters of a link; a longer one is not read at all."""
+MOST_PARAMETERS = 1_000
+"""Of a mapping; each may be as long as its field."""
+MOST_NOTES, LONGEST_NOTE = 20, 300
+"""What is said of a link: more mistakes than these are only counted."""
 LETTERS = "bcd"
 """The plans beside the first, by what their fields begin with."""
 MAX_PLANS = 1 + len(LETTERS)
@@ -72,7 +77,7 @@ def short_query(plan: Plan) -> dict[str, str]:
 def decode_link(link: str | Mapping) -> tuple[Plan, list[str]]:
     """The plan of a URL, a query with or without `?`, or a mapping, and a note for everything that was dropped.
 
-    Never raises: what is unknown, out of range or malformed is left at the default and named.
+    Never raises: what is unknown, out of range or malformed is left at the default and named. Notes are single lines.
 
     >>> plan, notes = decode_link("https://example.org/paging?tp=4&context=-1")
     >>> plan.tp, plan.context, notes
@@ -81,9 +86,13 @@ def decode_link(link: str | Mapping) -> tuple[Plan, list[str]]:
     fields, notes = _fields(link)
     first, others = _apart(fields)
     plan = _first_plan(first, notes)
-    if others:
-        notes.append(others_note(len(others)))
-    return plan, notes
+    return plan, first_notes(notes) + ([others_note(len(others))] if others else [])
+
+
+def first_notes(notes: list[str]) -> list[str]:
+    """So many notes as one reads, each in one line, and the number of the others."""
+    more = [f"{len(notes) - MOST_NOTES:,} more parts were left out"] if len(notes) > MOST_NOTES else []
+    return [shorten(note, LONGEST_NOTE) for note in notes[:MOST_NOTES]] + more
 
 
 def decode_comparison(link: str | Mapping) -> tuple[list[Plan], list[str]]:
@@ -100,7 +109,7 @@ def decode_comparison(link: str | Mapping) -> tuple[list[Plan], list[str]]:
         plan, dropped = plan_of_fields(own, plans[0])
         plans.append(plan)
         notes += [f"{letter}.{note}" for note in dropped]
-    return plans, notes
+    return plans, first_notes(notes)
 
 
 def others_note(number: int) -> str:
@@ -166,6 +175,9 @@ def _fields(link: str | Mapping) -> tuple[dict[str, str], list[str]]:
     notes = []
     if isinstance(link, Mapping):
         pairs = [(str(name), text) for name, value in link.items() for text in _texts(value)]
+        if len(pairs) > MOST_PARAMETERS:
+            notes.append(f"link: more than {MOST_PARAMETERS:,} parameters, the others were not read")
+            pairs = pairs[:MOST_PARAMETERS]
     elif not isinstance(link, str):
         return {}, [f"link: must be a text or a mapping, got a {type(link).__name__}"]
     elif len(link) > MAX_LENGTH:

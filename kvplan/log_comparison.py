@@ -15,7 +15,7 @@ from kvplan.accuracy import ROUNDING_GIB
 from kvplan.checkpoints import preset_of, stated_width
 from kvplan.engine_facts import scheduler_defaults
 from kvplan.engine_log import EngineLog
-from kvplan.log_text import MAX_MIB
+from kvplan.log_text import MAX_LINES, MAX_MIB
 from kvplan.plan import DEFAULTS, FROM_GPU, FROM_MODEL, MAX_BYTES, Plan, from_text, with_pool
 from kvplan.report import Report, evaluate
 from kvplan.specs import GpuSpec, ModelSpec, shorten
@@ -483,7 +483,7 @@ def _missing(log: EngineLog, plan: Plan, served: bool, base: Plan | None, change
         yield "nothing of a start-up was found: paste the lines from the start to 'Maximum concurrency' or the error"
         return
     if log.cut:
-        yield f"the beginning: of a text over {MAX_MIB} MiB only the end is read"
+        yield f"the beginning: of a text over {MAX_MIB} MiB or {count(MAX_LINES)} lines only the end is read"
     if (log.dp or 1) > 1:
         yield f"dp: {log.dp} engines side by side, of which a plan has one; figures are those of the smallest"
     if preset_of(log.model) is None and not {"model", "spec"} & set(changes):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import codecs
 import re
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,7 +16,8 @@ from kvplan.specs import parsed_json
 
 MAX_MIB = 5
 MAX_BYTES = MAX_MIB * 2**20
-"""A longer text is read from its end: the last start counts."""
+MAX_LINES = 100_000
+"""A text of more bytes or line ends is read from its end: the last start counts."""
 MAX_LINE = 20_000
 """Characters of one line that are looked at; engines print their figures in far fewer."""
 MESSAGE_KEYS = ("log", "message", "msg", "textPayload", "text", "body", "line", "MESSAGE")
@@ -49,11 +51,9 @@ def log_lines(text: str) -> list[LogLine]:
     >>> [line.text for line in log_lines('{"log": "\\\\u001b[36mINFO\\\\u001b[0m ready\\\\n", "stream": "stderr"}')]
     ['INFO ready']
     """
-    first = 1
-    if is_cut(text):
-        first += len(LINE_END.findall(text, 0, len(text) - MAX_BYTES))
-        text = text[-MAX_BYTES:]
-    found = [LogLine(number, line) for number, line in _unwrapped_json(text, first) if line.strip()]
+    start = _beginning(text)
+    first = 1 + sum(1 for _ in LINE_END.finditer(text, 0, start))
+    found = [LogLine(number, line) for number, line in _unwrapped_json(text[start:], first) if line.strip()]
     return _rejoined(found)
 
 
@@ -66,7 +66,14 @@ def decoded(raw: bytes) -> str:
 
 def is_cut(text: str) -> bool:
     """Whether a text is longer than what is read of it."""
-    return len(text) > MAX_BYTES
+    return _beginning(text) > 0
+
+
+def _beginning(text: str) -> int:
+    """Where in a text begins what is read of it."""
+    start = max(0, len(text) - MAX_BYTES)
+    ends = deque((end.end() for end in LINE_END.finditer(text, start)), maxlen=MAX_LINES + 1)
+    return ends[0] if len(ends) > MAX_LINES else start
 
 
 def _unwrapped_json(text: str, first: int) -> Iterator[tuple[int, str]]:

@@ -12,7 +12,6 @@ min_batch_ceiling = 24
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from kvplan.links import compared, decode_link
 from kvplan.plan import DEFAULTS, Plan, from_text
 from kvplan.plan_json import MAX_BYTES, WORDS, read_table, without, wrong_head
 from kvplan.recorded import Comparison
-from kvplan.specs import shorten, shown
+from kvplan.specs import read_json, shorten, shown
 from kvplan.texts import spec_text
 
 
@@ -76,7 +75,7 @@ def _table(path: Path) -> dict:
 
 def _json(text: str):
     """JSON with each key once and finite numbers."""
-    return json.loads(text, object_pairs_hook=_distinct, parse_constant=_not_finite)
+    return read_json(text, object_pairs_hook=_distinct, parse_constant=_not_finite)
 
 
 def _distinct(pairs: list[tuple[str, object]]) -> dict:

@@ -9,9 +9,9 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
-from kvplan.links import decode_link, plan_of_fields
+from kvplan.links import decode_link, first_notes, plan_of_fields
 from kvplan.plan import DEFAULTS, Plan
-from kvplan.specs import shorten, shown
+from kvplan.specs import read_json, shorten, shown, why_unreadable
 from kvplan.version import VERSION
 
 SCHEMA = "kvplan.plan/1"
@@ -51,7 +51,7 @@ def plan_from_json(content: str | bytes) -> tuple[Plan, list[str]]:
     """
     fields, notes = read_object(content)
     plan, dropped = plan_from_fields(fields)
-    return plan, notes + dropped
+    return plan, first_notes(notes + dropped)
 
 
 def read_object(content: str | bytes) -> tuple[dict, list[str]]:
@@ -66,7 +66,7 @@ def read_object(content: str | bytes) -> tuple[dict, list[str]]:
             found.setdefault(name, value)
         return found
 
-    return read_table(content, partial(json.loads, object_pairs_hook=first_of_each), "JSON"), notes
+    return read_table(content, partial(read_json, object_pairs_hook=first_of_each), "JSON"), notes
 
 
 def plan_from_fields(fields: Mapping) -> tuple[Plan, list[str]]:
@@ -115,10 +115,8 @@ def read_table(content: str | bytes, parse: Callable[[str], object], form: str) 
         table = parse(content.decode("utf-8-sig") if isinstance(content, bytes) else content.removeprefix("\ufeff"))
     except UnicodeDecodeError as error:
         raise ValueError(f"must be UTF-8, got byte {content[error.start]:#04x} at {error.start:,}") from None
-    except RecursionError:
-        raise ValueError("is nested too deeply") from None
-    except ValueError as error:
-        raise ValueError(f"cannot be read as {form}, {shorten(str(error), 200)}") from None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"cannot be read as {form}, {why_unreadable(error)}") from None
     if not isinstance(table, dict):
         raise ValueError(f"must be a table of fields, got {shown(table)}")
     return table

@@ -23,12 +23,18 @@ SEED = 37
 REQUESTS_PER_RUNNING = 15
 FEWEST, MOST_AT_ONCE = 500, 12_000
 """Requests of a run that a page waits for: enough for a steady state, and done in some 0.1 s."""
+MOST_REPORTS = 8
+"""Reports of progress, one each 50,000 steps, after which a page stops a run: some seconds."""
 TIMES = ("ttft_s", "tpot_s", "e2e_s")
 PERCENTILES = ("p50", "p95", "p99")
 KEPT = tuple(part.name for part in fields(Simulation) if part.type in ("str", "int", "float"))
 """What of a run is one word or one number."""
 PATHS = (*KEPT, *(f"{time}.{percentile}" for time in TIMES for percentile in PERCENTILES))
 PER_REQUEST = (*TIMES, "places", "admitted_steps", "first_steps", "completed_steps", "preempted_places")
+
+
+class Stopped(ValueError):
+    """A run that its `progress` stopped."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +107,7 @@ def runs(
             progress=progress and partial(_tell, progress, number),
         )
         if found.unfinished:
-            raise ValueError("the run was stopped")
+            raise Stopped("the run was stopped")
         simulations.append(found)
     reserve, on_demand = simulations
     times, prompts = _times_and_prompts(requests)
@@ -114,6 +120,15 @@ def runs(
         # What requests that name their own prefixes share in a moment is not known.
         moments={} if names_prefixes else moments.moments(report.setting, on_demand, prompts),
     )
+
+
+def runs_at_once(report: Report, requests, arrivals: tuple | None = None) -> Runs | None:
+    """`runs` for a page, None where they take more steps than it waits for."""
+    left = iter(range(MOST_REPORTS))
+    try:
+        return runs(report, requests, arrivals, progress=lambda done, total: next(left, None) is not None)
+    except Stopped:
+        return None
 
 
 def _times_and_prompts(requests) -> tuple[np.ndarray, np.ndarray]:

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import difflib
 import json
+import sys
 from collections.abc import Iterable
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from kvplan.units import DTYPE_SPELLINGS
 
 Count = Annotated[int, Field(ge=1, le=2**24)]
 Name = Annotated[str, Field(min_length=1, max_length=120, pattern=r"^[\w .,+×()'-]+$")]
 """Names reach pages and terminals, also out of links: letters, digits and a few signs, nothing that could be markup."""
+
+
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError(f"must be printable and one line, got {shown(text)}")
+    return text
+
+
+Words = Annotated[str, Field(max_length=300), AfterValidator(_printable)]
+"""Text of any kind, out of links too: pages escape it, and nothing in it steers a terminal."""
 PositiveBytes = Annotated[int, Field(ge=1, le=2**50)]
 
 
@@ -163,8 +174,8 @@ class ModelSpec(Frozen):
 
     id: Name
     name: Name
-    hf_id: str | None = None
-    model_type: Annotated[str, Field(max_length=120)] | None = None
+    hf_id: Words | None = None
+    model_type: Annotated[Words, Field(max_length=120)] | None = None
     parameters: Annotated[int, Field(ge=1)] | None
     weight_bytes: PositiveBytes | None
     dtype: Literal["bf16", "fp16", "fp32"] = "bf16"
@@ -183,7 +194,7 @@ class ModelSpec(Frozen):
     multimodal: bool = False
     vision_heads: Count | None = None
     alibi: bool = False
-    notes: Annotated[tuple[Annotated[str, Field(max_length=300)], ...], Field(max_length=4)] = ()
+    notes: Annotated[tuple[Words, ...], Field(max_length=4)] = ()
     sources: Sources
 
     @model_validator(mode="after")
@@ -370,11 +381,28 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     return near and f"; nearest: {near}"
 
 
+def read_json(text: str, **hooks):
+    """What a text from outside holds as JSON. Raises ValueError with the reason alone."""
+    try:
+        return json.loads(text, **hooks)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(why_unreadable(error)) from None
+
+
+def why_unreadable(error: Exception) -> str:
+    """Why a parser of JSON or TOML gave up, in the words of whoever wrote the text, not of Python."""
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    if "limit" in str(error) and "digits" in str(error):
+        return f"a number has more than {sys.get_int_max_str_digits():,} digits"
+    return shorten(str(error), 100)
+
+
 def parsed_json(text: str):
     """What a text holds as JSON, None where it is none, or too deep."""
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        return read_json(text)
+    except ValueError:
         return None
 
 

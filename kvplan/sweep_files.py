@@ -12,6 +12,7 @@ from typing import TextIO
 import numpy as np
 
 from kvplan.plan import Plan
+from kvplan.spreadsheets import cell
 from kvplan.sweep import Sweep, Values, column
 from kvplan.version import VERSION
 
@@ -38,7 +39,7 @@ def write_text(found: Sweep, format: str, stream: TextIO) -> None:
         return
     rows = csv.writer(stream, lineterminator="\n")
     rows.writerow([*found.axes, *found.columns])
-    rows.writerows(found.records())
+    rows.writerows([cell(value) if type(value) is str else value for value in record] for record in found.records())
 
 
 def write_file(found: Sweep, format: str, path: Path) -> None:

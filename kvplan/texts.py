@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from pydantic import ValidationError
 
-from kvplan.specs import SOURCED, LayerGroup, ModelSpec, Source, problem_lines, runs, shorten
+from kvplan.specs import SOURCED, LayerGroup, ModelSpec, Source, problem_lines, read_json, runs, shorten
 
 MAX_REQUESTS = 2**24
 """Requests of one row, as a workload may have them."""
@@ -140,8 +140,8 @@ def _unpacked(field: str, text: str):
     try:
         squeezed = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
         inflated = zlib.decompressobj().decompress(squeezed, MAX_INFLATED + 1)
-        data = json.loads(inflated) if len(inflated) <= MAX_INFLATED else None
-    except (ValueError, zlib.error, RecursionError):
+        data = read_json(inflated) if len(inflated) <= MAX_INFLATED else None
+    except (ValueError, zlib.error):
         raise ValueError(f"{field}: must be packed as kvplan packs it, got {shorten(repr(text))}") from None
     if len(inflated) > MAX_INFLATED:
         raise ValueError(f"{field}: inflates to more than {MAX_INFLATED:,} bytes")

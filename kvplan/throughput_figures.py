@@ -181,7 +181,7 @@ def _against_batch(
     if first >= 1:
         drawing.shape(
             type="rect", x0=10 ** x_range[0], x1=min(first, 10 ** x_range[1]), yref="paper", y0=0, y1=1,
-            fillcolor=FEASIBLE_FILL, line_width=0, layer="below",
+            fillcolor=FEASIBLE_FILL, line={"width": 0}, layer="below",
         )  # fmt: skip
     return drawing, Canvas(WIDTH, height - top - bottom, x_range, y_range)
 

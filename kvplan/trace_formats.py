@@ -27,6 +27,11 @@ MAX_LINES = 20_000_000
 """Lines that are read: the longest public trace (Azure 2024, code) has 16.8 million."""
 MAX_LINE = 2**24
 """Characters of a line, so that a small compressed file cannot fill the memory."""
+MAX_COLUMNS = 10_000
+"""Columns of a table, or keys of its first objects, that are told apart."""
+MAX_TEXT_GB = 2
+MAX_TEXT = MAX_TEXT_GB * 10**9
+"""Bytes of text that are read, unpacked: a file of 64 MB can unpack to a thousand times that."""
 MAX_TIME = 1e19
 """A larger number is no time in any unit."""
 EXAMPLES = 20
@@ -98,6 +103,8 @@ class Bytes(io.RawIOBase):
         self.head = self.head[len(buffer) :]
         buffer[: len(found)] = found
         self.taken += len(found)
+        if self.taken > MAX_TEXT:
+            raise Refused(f"at most {MAX_TEXT_GB} GB of text are read, it has more")
         return len(found)
 
 

@@ -10,7 +10,6 @@ file of vLLM, `vllm bench serve --save-detailed`; ShareGPT.
 from __future__ import annotations
 
 import csv
-import json
 import os
 import zlib
 from array import array
@@ -27,10 +26,11 @@ import numpy as np
 
 from kvplan.lengths import to_table
 from kvplan.plan import DEFAULTS, FROM_TRACE, MAX_PEAK, MAX_RATE, Plan
-from kvplan.specs import parsed_json, shorten, shown
+from kvplan.specs import parsed_json, read_json, shorten, shown
 from kvplan.texts import table_text
 from kvplan.trace_formats import (
     EXAMPLES,
+    MAX_COLUMNS,
     MAX_LINE,
     MAX_LINES,
     PER_SECOND,
@@ -47,14 +47,14 @@ from kvplan.trace_formats import (
     unit_in_name,
 )
 
-MAX_DOCUMENT_MB = 200
+MAX_DOCUMENT_MB = 64
 MAX_DOCUMENT = MAX_DOCUMENT_MB * 10**6
 """Characters of a JSON document, which is held as a whole."""
 MOST_CARRIED = {"arrival_rate": MAX_RATE, "arrival_cv": MAX_RATE, "peak_to_mean": MAX_PEAK, "prefix_hit_rate": 1.0}
 """Beyond these a plan takes no figure of a trace."""
 MINUTE_S, MOST_MINUTES = 60, 10**7
 """What a peak is counted over, and how many a trace may span."""
-MAX_HASHES = 10**7
+MAX_HASHES = 2 * 10**6
 """Prefix blocks that are kept; beyond, lengths and times are read without them."""
 AHEAD = 20
 """Rows whose keys are looked at before the first is read, as not every row has every key."""
@@ -139,12 +139,13 @@ def read_trace(
     name: str = "",
     columns: Mapping[str, str] | None = None,
     progress: Progress | None = None,
+    most_rows: int = MAX_LINES,
 ) -> Trace:
     """The requests of a file: its bytes, its path, or a binary stream, read from where it stands and left open.
 
     `columns` names the column or key of "prompt", "output" or "arrival" where the guess is wrong; "" for an arrival
     reads no times. `progress(done_bytes, total_bytes)` is called every 20,000 rows and at the end, with a total of 0
-    where it is not known; when it returns False, reading stops.
+    where it is not known; when it returns False, reading stops. `most_rows`: a file with more is refused.
 
     Raises ValueError, one line with the file, the rule and the value: no usable request, a column that is not there,
     columns that cannot be guessed, no text, JSON that is damaged or too large, or reading was stopped.
@@ -152,7 +153,7 @@ def read_trace(
     name = shorten(name or _name_of(source), 120)
     try:
         with _opened(source) as stream:
-            return _read(stream, name, _checked(columns), progress)
+            return _read(stream, name, _checked(columns), progress, most_rows)
     except Refused as error:
         raise ValueError(f"{shorten(name)}: {error}") from None
     except (EOFError, zlib.error):
@@ -197,8 +198,8 @@ def with_trace(plan: Plan, trace: Trace) -> Plan:
 class Requests:
     """What is read of a file, row by row, and what was skipped."""
 
-    def __init__(self, columns: Mapping[str, str], tick: Callable[[], None], notes: list[str]):
-        self.given, self.tick, self.notes = columns, tick, notes
+    def __init__(self, columns: Mapping[str, str], tick: Callable[[], None], notes: list[str], most_rows: int):
+        self.given, self.tick, self.notes, self.most_rows = columns, tick, notes, most_rows
         self.format, self.roles, self.clock = "", {}, Clock()
         self.prompts, self.outputs, self.rows = array("q"), array("q"), 0
         self.hashes: list[tuple[int, ...]] | None = None
@@ -208,6 +209,8 @@ class Requests:
     def take(self, names: Iterable[str], form: str) -> None:
         """The columns to read, out of those there are."""
         names = list(names)
+        if len(names) > MAX_COLUMNS:
+            raise Refused(f"at most {MAX_COLUMNS:,} columns are told apart, it has {len(names):,}")
         self.roles = roles_of(names, self.given)
         require_roles(names, self.roles, self.given)
         self.format = form
@@ -242,6 +245,8 @@ class Requests:
 
     def _count(self) -> None:
         self.rows += 1
+        if self.rows > self.most_rows:
+            raise Refused(f"at most {self.most_rows:,} rows are read, it has more")
         if self.rows % ROWS_A_CALL == 0:
             self.tick()
 
@@ -260,7 +265,7 @@ class Requests:
             self.notes.append(f"hash_ids: left out, more than {MAX_HASHES:,} prefix blocks")
 
 
-def _read(stream: BinaryIO, name: str, columns: Mapping[str, str], progress: Progress | None) -> Trace:
+def _read(stream: BinaryIO, name: str, columns: Mapping[str, str], progress: Progress | None, most_rows: int) -> Trace:
     total, counted = _size(stream), Bytes(stream)
 
     def tick():
@@ -269,7 +274,7 @@ def _read(stream: BinaryIO, name: str, columns: Mapping[str, str], progress: Pro
 
     text, encoding = text_of(counted)
     notes = [f"text: neither UTF-8 nor UTF-16, read as {encoding}"] if encoding else []
-    requests = Requests(columns, tick, notes)
+    requests = Requests(columns, tick, notes, most_rows)
     number, first = _first_line(text)
     if first.startswith("["):
         _read_document(_document(first, text), requests)
@@ -315,6 +320,8 @@ def _read_csv(number: int, header: str, text: TextIO, requests: Requests) -> Non
 def _header(line: str, given: Mapping[str, str]) -> tuple[list[str], str]:
     """The names in a header, and the sign between them: the one that gives most columns that are known."""
     found = []
+    if (signs := max(map(line.count, DELIMITERS))) > MAX_COLUMNS:
+        raise Refused(f"at most {MAX_COLUMNS:,} columns are told apart, its header has {signs + 1:,}")
     for delimiter in DELIMITERS:
         try:
             names = [name.strip() for name in next(csv.reader([line], delimiter=delimiter, skipinitialspace=True))]
@@ -365,11 +372,9 @@ def _document(first: str, text: TextIO):
     if len(whole) > MAX_DOCUMENT:
         raise Refused(f"a JSON document may have {MAX_DOCUMENT_MB} MB; write one line of JSON for each request instead")
     try:
-        return json.loads(whole)
+        return read_json(whole)
     except ValueError as error:
-        raise Refused(f"must be JSON, {shorten(str(error), 100)}") from None
-    except RecursionError:
-        raise Refused("must be JSON, it is nested too deeply") from None
+        raise Refused(f"must be JSON, {error}") from None
 
 
 def _read_document(found, requests: Requests) -> None:

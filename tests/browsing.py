@@ -1,20 +1,13 @@
-"""A browser of its own for the dashboard: the server, the pages, and the moves that its tests share."""
+"""A browser of its own for the dashboard: the pages, and the moves that its tests share."""
 
 import os
 import shutil
-import socket
-import subprocess
-import sys
-import time
-import urllib.request
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
 from kvplan import Plan, decode_link, evaluate
 
-ROOT = Path(__file__).parents[1]
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 if CHROMIUM is None and not os.environ.get("KVPLAN_REQUIRE_BROWSER"):
     pytest.skip("browser tests: no Chromium found on this machine", allow_module_level=True)
@@ -35,29 +28,6 @@ ADDRESSES = {
     name: "/" if name == app.FIRST else f"/{app.address(name)}" for listed in app.PAGES.values() for name, *_ in listed
 }
 """Every page's address by its name, in the order of the navigation."""
-
-
-@contextmanager
-def serving():
-    """The dashboard on a free port of this machine; its address."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(port)]
-    options = ["--server.address", "127.0.0.1", "--server.headless", "true", "--server.fileWatcherType", "none"]
-    process = subprocess.Popen([*command, *options], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    address = f"http://127.0.0.1:{port}"
-    try:
-        _wait_until_healthy(address, process)
-        yield address
-    finally:
-        process.terminate()
-        try:
-            # It ends the simulation it may be in first.
-            process.wait(timeout=30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 @contextmanager
@@ -134,17 +104,17 @@ def expect_answer(page: Page, plan: Plan) -> None:
     expect(page.locator("[data-testid=stMetricValue]").first).to_have_text(ceiling)
 
 
-def _wait_until_healthy(address: str, process: subprocess.Popen) -> None:
-    for _ in range(120):
-        assert process.poll() is None, "the dashboard stopped before it was up"
-        try:
-            with urllib.request.urlopen(f"{address}/_stcore/health", timeout=2) as reply:
-                if reply.read() == b"ok":
-                    return
-        except OSError:
-            pass
-        time.sleep(0.5)
-    raise AssertionError("the dashboard was not up within a minute")
+def expect_tiles(page: Page, *plans: Plan) -> None:
+    """The page shows the ceilings of these plans side by side."""
+    ceilings = [f"{evaluate(plan).capacity.batch_ceiling:,}" for plan in plans]
+    expect(page.locator("[data-testid=stMetricValue]")).to_have_text(ceilings)
+
+
+def open_menu(page: Page, section: str, name: str) -> None:
+    """Open a page by a menu of the navigation."""
+    page.get_by_role("button", name=section).click()
+    page.get_by_role("menuitem", name=name).click()
+    settle(page)
 
 
 def _is_foreign(url: str, server: str) -> bool:

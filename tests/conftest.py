@@ -1,10 +1,15 @@
 """What the tests share: data too large to ship, a browser, and how long property tests may search."""
 
+import os
 from functools import partial
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from serving import serving
+
+# An error of the dashboard reaches the tests, in AppTest and in a server; viewers see a sentence instead.
+os.environ["KVPLAN_RAISE"] = "1"
 
 settings.register_profile(
     "kvplan", deadline=None, max_examples=60, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
@@ -27,10 +32,8 @@ def shared() -> Path:
 @pytest.fixture(scope="module")
 def server():
     """The dashboard on a free port of this machine; yields its address."""
-    import browsing
-
-    with browsing.serving() as address:
-        yield address
+    with serving() as running:
+        yield running.address
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import json
 import sys
 from pathlib import Path
 
-from kvplan import decode_link
+from kvplan.links import decode_comparison
 from kvplan.plan import to_text
 from kvplan.recorded import results_of
 
@@ -22,10 +22,16 @@ def entries():
 
 
 def entry_of(name, link):
-    """What a link opens today: every field that is set, what was dropped, and the three results."""
-    plan, notes = decode_link(link)
-    fields = {field: text for field, text in to_text(plan).items() if text != "auto" or getattr(plan, field) == "auto"}
-    return {"name": name, "link": link, "plan": fields, "notes": notes, "results": results_of(plan)}
+    """What a link opens today: every field that is set, what was dropped, and the three results; the plans beside the
+    first, where it has any."""
+    (plan, *others), notes = decode_comparison(link)
+    entry = {"name": name, "link": link, "plan": fields_of(plan), "notes": notes, "results": results_of(plan)}
+    return entry | ({"others": [fields_of(other) for other in others]} if others else {})
+
+
+def fields_of(plan):
+    """Every field that is set, as text."""
+    return {field: text for field, text in to_text(plan).items() if text != "auto" or getattr(plan, field) == "auto"}
 
 
 def add(name, link):

@@ -1,6 +1,6 @@
 """Pictures of every page and every state, in both themes and at each size: make screenshots, or
 
-    PYTHONPATH=. python tests/screenshots.py FOLDER [WORD ...]
+    PYTHONPATH=.:benchmarks python tests/screenshots.py FOLDER [WORD ...]
 
 Each is written twice: the first screen, and the whole page (-full). With words, only pictures whose name has all of
 them, such as `pool dark`.
@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from browsing import ADDRESSES, browsing, go, opened, serving, wait_until_drawn
+from browsing import ADDRESSES, browsing, go, opened, wait_until_drawn
 from playwright.sync_api import Page
+from serving import serving
 
 from kvplan.dashboard.documents import TITLES
 
@@ -123,14 +124,14 @@ def take(folder: Path, words: list[str]) -> None:
     """Write every picture whose name has all of the words."""
     folder.mkdir(parents=True, exist_ok=True)
     views = [(f"{size}-{scheme}", size, scheme) for size in SIZES for scheme in ("light", "dark")]
-    with serving() as server, browsing() as browser:
+    with serving() as running, browsing() as browser:
         for view, size, scheme in views:
             wanted = {f"{name}-{view}": scene for name, scene in scenes() if _has(f"{name}-{view}", words)}
             if not wanted:
                 continue
-            with opened(server, browser, scheme=scheme, **SIZES[size]) as page:
+            with opened(running.address, browser, scheme=scheme, **SIZES[size]) as page:
                 for name, scene in wanted.items():
-                    _take_one(page, server, scene, folder / f"{name}.png")
+                    _take_one(page, running.address, scene, folder / f"{name}.png")
 
 
 def _has(name: str, words: list[str]) -> bool:

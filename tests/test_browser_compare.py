@@ -1,10 +1,10 @@
 """Plans side by side in a real browser: the address that carries them, and the browser's Back."""
 
 import pytest
-from browsing import go, settle, slider
+from browsing import expect_tiles, go, open_menu, settle, slider
 from playwright.sync_api import Page, expect
 
-from kvplan import Plan, evaluate
+from kvplan import Plan
 from kvplan.links import decode_comparison, encode_comparison
 
 pytestmark = pytest.mark.browser
@@ -18,11 +18,6 @@ def plans_of(page: Page) -> list[Plan]:
     plans, notes = decode_comparison(page.url)
     assert notes == []
     return plans
-
-
-def expect_tiles(page: Page, *plans: Plan) -> None:
-    ceilings = [f"{evaluate(plan).capacity.batch_ceiling:,}" for plan in plans]
-    expect(page.locator("[data-testid=stMetricValue]")).to_have_text(ceilings)
 
 
 def steps_to(page: Page, step, path: str) -> None:
@@ -70,9 +65,7 @@ def test_plans_outlive_a_visit_to_another_page_and_back_leaves_for_it(open_page)
         page.get_by_role("link", name="Paging").click()
         settle(page)
         assert page.url.partition("?")[0].endswith("/paging")
-        page.get_by_role("button", name="Decide").click()
-        page.get_by_role("menuitem", name="Compare").click()
-        settle(page)
+        open_menu(page, "Decide", "Compare")
         settle(page)
         assert plans_of(page) == [CHAT, EIGHT]
         steps_to(page, page.go_back, "/paging")

@@ -1,15 +1,21 @@
-"""From one end to the other in a real browser: a newcomer, an engineer with a log, and somebody with a phone."""
+"""From one end to the other in a real browser: a newcomer, a planner, a reviewer, an engineer with a log, and somebody
+with a phone."""
 
+import csv
 import json
 from pathlib import Path
 
 import pytest
-from browsing import ADDRESSES, expect_answer, plan_of, settle, slider, wait_until_drawn
+from browsing import ADDRESSES, expect_answer, expect_tiles, open_menu, plan_of, settle, slider, wait_until_drawn
 from playwright.sync_api import Page, expect
 
 from kvplan import Plan, encode_link, evaluate, load_preset, verdict
+from kvplan.comparison_json import plans_from_json
+from kvplan.links import encode_comparison
+from kvplan.recorded import results_of, results_text
 from kvplan.units import short_tokens
 from kvplan.verdict import plain
+from kvplan.version import VERSION
 
 pytestmark = pytest.mark.browser
 SAMPLES = Path(__file__).parents[1] / "docs/samples"
@@ -30,12 +36,6 @@ def expect_label(page: Page, plan: Plan, where: str) -> None:
     expect(label).to_be_visible()
 
 
-def open_menu(page: Page, section: str, name: str) -> None:
-    page.get_by_role("button", name=section).click()
-    page.get_by_role("menuitem", name=name).click()
-    settle(page)
-
-
 def test_a_newcomer_takes_a_ready_plan_reads_the_verdict_and_walks_through_the_guide(open_page):
     with open_page() as page:
         page.locator(".st-key-ready_plan input").click()
@@ -52,6 +52,47 @@ def test_a_newcomer_takes_a_ready_plan_reads_the_verdict_and_walks_through_the_g
         wait_until_drawn(page)
         assert plan_of(page) == CHAT
         expect_label(page, CHAT, "32k")
+
+
+def test_a_planner_drags_the_context_compares_dtypes_and_copies_one_link(open_page, server):
+    with open_page("/?model=llama-3.1-70b&tp=4") as page:
+        drag(page, "context", pixels=45)
+        dragged = plan_of(page)
+        assert dragged.context > Plan().context
+        expect_answer(page, dragged)
+        open_menu(page, "Decide", "Compare")
+        page.get_by_role("button", name="fp8 KV").click()
+        settle(page)
+        fp8 = dragged.model_copy(update={"kv_dtype": "fp8"})
+        expect_tiles(page, dragged, fp8)
+        page.locator(".st-key-copy_link button").first.click()
+        copied = page.locator("[data-testid=stCode]").inner_text().strip()
+        assert copied == encode_comparison([dragged, fp8], f"{server}/compare")
+    with open_page(copied.removeprefix(server)) as page:
+        expect_tiles(page, dragged, fp8)
+
+
+def test_a_reviewer_sees_what_changed_since_a_link_was_written_compares_and_exports(open_page):
+    today = results_of(CHAT)
+    then = today._replace(batch_ceiling=today.batch_ceiling - 1)
+    link = encode_link(CHAT).replace(results_text(today), results_text(then)).replace(f"made={VERSION}", "made=0.0.9")
+    with open_page("/" + link) as page:
+        said = page.locator("[data-testid=stAlert]").inner_text()
+        assert f"{then.batch_ceiling} → {today.batch_ceiling} sequences" in said
+        assert "0.0.9" in said
+        open_menu(page, "Decide", "Compare")
+        page.get_by_role("button", name="Keep A as B").click()
+        settle(page)
+        page.locator(".st-key-tp").get_by_text("8", exact=True).click()
+        settle(page)
+        eight = CHAT.model_copy(update={"tp": 8})
+        expect_tiles(page, eight, CHAT)
+        rows = list(csv.DictReader(downloaded(page, "CSV").decode().splitlines()))
+        ceiling = next(row for row in rows if row["result"] == "Batch ceiling")
+        assert [float(ceiling[name]) for name in "AB"] == [results_of(plan).batch_ceiling for plan in (eight, CHAT)]
+        assert plans_from_json(downloaded(page, "Save all")) == ([eight, CHAT], [])
+        page.locator(".st-key-copy_link button").first.click()
+        assert "# " in downloaded(page, "Review, Markdown").decode()
 
 
 def test_an_engineer_brings_a_config_and_a_log_and_sees_the_ceiling_of_that_start(open_page):
@@ -115,3 +156,22 @@ def tap_the_end_of(page: Page, field: str) -> None:
     box = page.locator(f".st-key-{field} [data-testid=stSlider]").bounding_box()
     thumb = slider(page, field).bounding_box()
     page.touchscreen.tap(box["x"] + 0.9 * box["width"], thumb["y"] + thumb["height"] / 2)
+
+
+def drag(page: Page, field: str, pixels: int) -> None:
+    """Take a slider's thumb by the mouse, move it to the right, and let go."""
+    thumb = page.locator(f".st-key-{field} [data-testid=stSliderThumbValue]").locator("..")
+    thumb.scroll_into_view_if_needed()
+    box = thumb.bounding_box()
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(x + pixels, y, steps=6)
+    page.mouse.up()
+    settle(page)
+
+
+def downloaded(page: Page, button: str) -> bytes:
+    with page.expect_download() as download:
+        page.get_by_role("button", name=button).click()
+    return Path(download.value.path()).read_bytes()

@@ -4,7 +4,6 @@ import json
 import sys
 from html.parser import HTMLParser
 
-import plotly.graph_objects as go
 import plotly.io
 import pytest
 from test_cli import READY, SMALL_FLEET, assert_one_line, called, printed
@@ -46,7 +45,22 @@ def test_every_chart_of_the_list_is_drawn_on_the_page_of_its_theme(name):
     figure = json.loads(printed("figure", name, "--theme", "dark", *FIELDS))
     assert figure["data"]
     assert figure["layout"]["paper_bgcolor"] == DARK.page
-    go.Figure(figure)
+
+
+@pytest.mark.parametrize("name", CHARTS)
+def test_every_chart_is_as_plotly_would_have_checked_it(name):
+    text = draw(name, evaluate(SMALL), LIGHT).to_json()
+    assert json.loads(plotly.io.from_json(text).to_json()) == json.loads(text)
+
+
+def test_what_is_changed_of_a_chart_is_checked_by_plotly():
+    figure = draw("ceiling", evaluate(SMALL), LIGHT)
+    figure.update_layout(title="words").update_xaxes(title="more").update_traces(line_width=2)
+    assert (figure.layout.title.text, figure.layout.xaxis.title.text) == ("words", "more")
+    with pytest.raises(ValueError, match="colour"):
+        figure.update_layout(colour="red")
+    with pytest.raises(ValueError, match="opacity"):
+        figure.data[0].opacity = "much"
 
 
 def test_a_chart_is_the_one_of_its_page():

@@ -156,6 +156,8 @@ def test_a_file_without_plans_is_refused_in_one_line(content):
 
 def test_the_sidebar_opens_a_comparison_too_and_says_where_the_others_are():
     app = opened(QUERY)
+    app.session_state["plan_file"] = True
+    app.run()
     app.file_uploader(key="open_plan").upload("c.json", to_json([EIGHT, CHAT]).encode(), "application/json").run()
     app.button(key="use_plan").click().run()
     assert (plan_of(app), others_of(app)) == (EIGHT, [CHAT])

@@ -23,17 +23,30 @@ from kvplan import (
     cli,
     decode_link,
     evaluate,
+    hf_config,
+    links,
     load_preset,
+    log_text,
     model_from_hf_config,
     parse_engine_log,
+    plan_files,
+    pool,
     presets,
     rate_accuracy,
     rate_document,
+    sweep_axes,
+    sweep_grid,
+    texts,
+    trace_formats,
+    traces,
 )
+from kvplan.dashboard import jobs, trace_reader
 from kvplan.engine_facts import ENGINE_VERSION, PACKED_MLA_BYTES
 from kvplan.expectations import EXPECTATIONS
-from kvplan.links import MAX_LENGTH, decode_comparison
+from kvplan.links import decode_comparison
+from kvplan.scheduler import STEPS_A_CALL
 from kvplan.startup_facts import POOL_BAND
+from kvplan.sweep import MOST_POINTS
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = {
@@ -166,7 +179,7 @@ def test_every_block_of_python_is_a_doctest_and_every_document_is_collected():
 
 # Every figure
 
-TOPICS = ("README", "formulas", "engine-rules", "links", "workloads", "limits", "glossary")
+TOPICS = ("README", "formulas", "engine-rules", "links", "workloads", "limits", "safety", "glossary")
 FIGURED = ("README.md", *(f"docs/{name}.md" for name in TOPICS))
 """Pages whose prose has no figure above ten but those of its blocks, of its linked plans and of `CONSTANTS`."""
 NUMBER = re.compile(r"(?<![\w.,/#-])(?:\d[\d,]*\d|\d)(?:\.\d+)?%?(?![\w^]|[.,]\d|-\w)")
@@ -192,12 +205,36 @@ CONSTANTS = {
         "3.11": tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"].removeprefix(">="),
     },
     "docs/formulas.md": {"656": PACKED_MLA_BYTES},
-    "docs/links.md": {"16,384": MAX_LENGTH},
+    "docs/links.md": {"16,384": links.MAX_LENGTH},
     "docs/limits.md": {
         "4%": POOL_BAND,
         "25%": rate_accuracy.TOLERANCE["tpot_s"][1] - 1,
         "112": len(accuracy.starts()),
         "38": len(rate_accuracy.points()),
+    },
+    "docs/safety.md": {
+        "16,384": links.MAX_LENGTH,
+        "1,000": links.MOST_PARAMETERS,
+        "20": links.MOST_NOTES,
+        "300": links.LONGEST_NOTE,
+        "4,096": texts.MAX_TEXT,
+        "65,536": texts.MAX_INFLATED,
+        "1": hf_config.MAX_MB,
+        "64": trace_reader.MAX_TRACE_MB,
+        "2,000,000": trace_reader.MAX_ROWS,
+        "20,000,000": trace_formats.MAX_LINES,
+        "2": trace_formats.MAX_TEXT_GB,
+        "16,777,216": trace_formats.MAX_LINE,
+        "10,000": trace_formats.MAX_COLUMNS,
+        "5": log_text.MAX_MIB,
+        "100,000": log_text.MAX_LINES,
+        "1,048,576": plan_files.MAX_BYTES,
+        "40": sweep_axes.MOST_VALUES,
+        "1,600": sweep_grid.MOST_CELLS,
+        "400": sweep_grid.MOST_ONE_BY_ONE,
+        "12,000": pool.MOST_AT_ONCE,
+        "400,000": pool.MOST_REPORTS * STEPS_A_CALL,
+        "32": jobs.MOST_JOBS,
     },
     "docs/workloads.md": {
         "0.5%": UTILISATION_BOUND,
@@ -246,6 +283,13 @@ def as_written(value, figure: str) -> str:
 @pytest.mark.parametrize("page", FIGURED)
 def test_no_figure_stands_in_prose_that_nothing_on_its_page_computes(page):
     assert unverified(page, DOCUMENTS[page], CONSTANTS.get(page, {})) == []
+
+
+def test_a_figure_that_stands_for_several_limits_is_each_of_them():
+    assert trace_reader.MAX_TRACE_MB == traces.MAX_DOCUMENT_MB
+    assert trace_reader.MAX_ROWS == traces.MAX_HASHES
+    assert trace_formats.MAX_LINES == MOST_POINTS
+    assert jobs.LONGEST_S == links.LONGEST_NOTE == 300
 
 
 @pytest.mark.parametrize("page", CONSTANTS)

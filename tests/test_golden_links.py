@@ -8,7 +8,7 @@ from golden_links import FILE, add, entries
 
 import app
 from kvplan import catalog, decode_link, evaluate
-from kvplan.links import compared
+from kvplan.links import MAX_PLANS, compared, decode_comparison
 from kvplan.plan import Plan, from_text
 from kvplan.recorded import results_of
 
@@ -24,9 +24,9 @@ def opens(entry):
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry["name"])
 def test_a_link_opens_the_plan_it_was_given_away_for(entry):
-    expected, dropped = from_text(entry["plan"])
-    assert dropped == {}
-    assert decode_link(entry["link"]) == (expected, entry["notes"])
+    expected = [from_text(fields) for fields in (entry["plan"], *entry.get("others", []))]
+    assert all(dropped == {} for _, dropped in expected)
+    assert decode_comparison(entry["link"]) == ([plan for plan, _ in expected], entry["notes"])
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry["name"])
@@ -53,6 +53,10 @@ def test_there_is_a_full_link_to_every_page():
     addresses = {name.replace("_", "-") for listed in app.PAGES.values() for name, *_ in listed} - {app.FIRST}
     full = [entry["link"].partition("?") for entry in ENTRIES if "&r=" in entry["link"]]
     assert {"", *addresses} <= {base.rpartition("/")[2] for base, _, _ in full}
+
+
+def test_there_is_a_link_of_as_many_plans_as_one_may_have():
+    assert max(len(entry.get("others", [])) for entry in ENTRIES) == MAX_PLANS - 1
 
 
 @pytest.mark.parametrize("kind", ["gpu", "workload"])

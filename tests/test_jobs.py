@@ -2,8 +2,11 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from concurrent.futures import CancelledError
+from pathlib import Path
 
 import pytest
 
@@ -39,8 +42,9 @@ def nothing_to_do(progress):
 
 
 def until_cancelled(progress):
-    """Half done, until somebody cancels it."""
-    while progress(1, 2):
+    """Half done, until somebody cancels it, or a test that waits for its end has failed."""
+    until = time.monotonic() + 2 * LONGEST_WAIT_S
+    while progress(1, 2) and time.monotonic() < until:
         time.sleep(0.01)
     raise ValueError("the run was stopped")
 
@@ -71,6 +75,14 @@ def worker_that_ends():
     yield
     shut_down(jobs.the_worker())
     jobs.the_worker.clear()
+
+
+@pytest.fixture(autouse=True)
+def session(monkeypatch):
+    """A session of its own for each test."""
+    found = {}
+    monkeypatch.setattr(jobs.st, "session_state", found)
+    return found
 
 
 @pytest.fixture
@@ -229,6 +241,84 @@ def test_cancelling_what_is_over_changes_nothing():
     job.cancel()
     assert (job.is_over, job.result()) == (True, 5)
     assert jobs.start(add, 2, 4).result() == 6
+
+
+ENDS_WITH_WORK = """
+import time
+from test_jobs import until_cancelled
+from kvplan.dashboard import jobs
+
+if __name__ == "__main__":
+    job, waiting = jobs.start(until_cancelled), jobs.start(until_cancelled)
+    while job.share_done < 0.5:
+        time.sleep(0.01)
+"""
+
+
+def test_a_server_that_ends_does_not_wait_for_its_work(tmp_path):
+    script = tmp_path / "ends.py"
+    script.write_text(ENDS_WITH_WORK)
+    paths = {"PYTHONPATH": os.pathsep.join(map(str, (Path(__file__).parent, Path(__file__).parents[1])))}
+    run = subprocess.run(
+        [sys.executable, script], env=os.environ | paths, timeout=LONGEST_WAIT_S, stderr=subprocess.PIPE
+    )
+    assert run.returncode == 0
+
+
+def test_what_nobody_holds_any_more_is_cancelled():
+    held = [jobs.start(until_cancelled)]
+    future = held[0].future
+    wait_for(lambda: held[0].share_done == 0.5)
+    held.clear()
+    wait_for(future.done)
+    assert str(future.exception()) == "the run was stopped"
+
+
+def test_what_is_over_cancels_nothing_that_has_its_place_now(tmp_path, monkeypatch):
+    monkeypatch.setattr(jobs.the_worker(), "places", iter([7, 7]))
+    first = jobs.start(add, 1, 1)
+    assert first.result() == 2
+    second = jobs.start(until_there, str(tmp_path / "end"))
+    first.cancel()
+    del first
+    assert not jobs.the_worker().cancelled[7]
+    (tmp_path / "end").touch()
+    assert second.result() == "done"
+
+
+def test_who_comes_when_too_many_wait_is_told_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(jobs, "MOST_JOBS", 3)
+    waiting = [jobs.start(until_there, str(tmp_path / "end")) for _ in range(3)]
+    late = jobs.start(add, 1, 1)
+    assert late.is_over
+    with pytest.raises(ValueError, match="wait already; choose it again in a minute"):
+        late.result()
+    waiting.pop().cancel()
+    wait_for(lambda: not jobs.the_worker().is_full)
+    again = jobs.start(add, 1, 1)
+    (tmp_path / "end").touch()
+    assert again.result() == 2
+
+
+def test_what_takes_too_long_is_stopped(monkeypatch):
+    """The limit is set where the work is done, so this is the function that runs there."""
+    monkeypatch.setattr(jobs, "LONGEST_S", -1)
+    monkeypatch.setattr(jobs, "_shared", ([0.0], [0]))
+    with pytest.raises(ValueError, match="stopped after 5 minutes, as others wait; a shell runs it to its end"):
+        jobs._work(0, until_cancelled, ())
+
+
+def test_a_session_has_one_job_at_a_time():
+    fleet = jobs.of_session("fleet_job", "a plan", lambda: jobs.start(until_cancelled))
+    assert jobs.of_session("fleet_job", "a plan", lambda: pytest.fail("begun twice")) is fleet
+    assert jobs.of_session("long_job", "none", None) is None
+    assert not fleet.is_over
+    long = jobs.of_session("long_job", "many", lambda: jobs.start(add, 1, 1))
+    wait_for(lambda: fleet.is_over)
+    assert long.result() == 2
+    other = jobs.of_session("fleet_job", "a plan", lambda: jobs.start(add, 2, 2))
+    assert other.result() == 4
+    assert jobs.of_session("long_job", "many", lambda: pytest.fail("what is over is kept")) is long
 
 
 # When the process dies

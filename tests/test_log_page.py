@@ -157,6 +157,9 @@ def test_make_this_my_plan_opens_the_calibrated_plan():
 def test_the_link_of_the_calibrated_plan_opens_it():
     app = opened(PLAIN)
     calibrated = compare(parse_engine_log(PLAIN), base=Plan()).calibrated
+    # It is written when its popover is opened.
+    app.session_state["calibrated_link"] = True
+    app.run()
     links = [decode_link(code.value) for code in app.main.code]
     assert (calibrated, []) in links
 

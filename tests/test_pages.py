@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pandas as pd
@@ -24,8 +25,10 @@ from kvplan import (
     model_from_hf_config,
     verdict,
 )
-from kvplan.dashboard import controls, inputs, sidebar
+from kvplan.dashboard import controls, frame, inputs, plan_file, sidebar, trace_reader
+from kvplan.hf_config import MAX_MB
 from kvplan.links import short_query
+from kvplan.log_text import MAX_MIB
 from kvplan.markdown import escape, escape_sentence
 from kvplan.texts import spec_text
 
@@ -110,6 +113,7 @@ def test_a_page_opens_with_its_verdict_and_four_numbers(page):
         {"model": "falcon-mamba-7b", "gpu": "tpu-v4"},
         {"model": "deepseek-v4-flash", "tp": "8"},
         {"model": "palm-540b", "tp": "16"},
+        {"non_torch_gib": "1048576", "cuda_graph_gib": "1048576"},  # their sum is more than its own field may have
         {"model": "llama-4-scout-17b-16e", "gpu": "mi300x", "context": "1000000"},
     ],
     ids=lambda query: "&".join(f"{name}={value}" for name, value in query.items()),
@@ -402,15 +406,30 @@ def test_the_server_is_configured_as_the_project_means_it():
     names = [
         "runner.postScriptGC",
         "server.enableXsrfProtection",
+        "server.enableCORS",
+        "server.maxUploadSize",
         "browser.gatherUsageStats",
         "client.showErrorDetails",
     ]
     code = f"import streamlit as st; print([st.get_option(name) for name in {names}])"
     root = Path(APP).parent
     found = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code], cwd=root, capture_output=True, text=True, check=True
+        [sys.executable, "-W", "ignore", "-c", code],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=True,
     )
-    assert found.stdout.strip() == "[False, True, False, 'type']"
+    assert found.stdout.strip() == f"[False, True, True, {trace_reader.MAX_TRACE_MB + 1}, False, 'none']"
+
+
+def test_the_server_takes_every_file_that_an_uploader_offers_to_take():
+    """It refuses larger ones whatever an uploader says, and counts what frames a file on its way; so does the proxy."""
+    root = Path(APP).parent
+    most = tomllib.loads((root / ".streamlit/config.toml").read_text())["server"]["maxUploadSize"]
+    for limit in (trace_reader.MAX_TRACE_MB, MAX_MB, plan_file.MAX_PLAN_MB, MAX_MIB):
+        assert limit < most
+    assert f"client_max_body_size {most}m;" in (root / "deploy/nginx.conf").read_text()
 
 
 @pytest.mark.parametrize("name", ["[a](http://x)", "![a](http://x/y.png)", "<b>", "`a`", "a\nb", "$x$", ":red[a]", ""])
@@ -423,6 +442,11 @@ def test_a_link_cannot_carry_markup_in_a_name(name):
 
 def test_text_is_escaped_for_markdown():
     assert escape("<b>[x](y)`$") == r"\<b\>\[x\]\(y\)\`\$"
+
+
+def test_a_downloaded_table_holds_no_formula_and_its_numbers_as_they_are():
+    rows = pd.DataFrame({"=name": ["@a", "+1", "b"], "ceiling": [1, -2, 3], "cost": [0.5, None, -1.25]})
+    assert frame.csv_text(rows).splitlines() == ["'=name,ceiling,cost", "'@a,1,0.5", "+1,-2,", "b,3,-1.25"]
 
 
 def test_streamlit_is_the_version_the_widgets_were_tried_with():

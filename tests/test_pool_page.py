@@ -329,6 +329,15 @@ def test_a_longer_run_ends_with_its_figures():
     assert has_table(app, "Figure") == 1
 
 
+def test_a_plan_of_more_steps_than_a_page_waits_for_says_so_and_offers_a_longer_run(monkeypatch):
+    monkeypatch.setattr(pool, "MOST_REPORTS", 1)
+    app = opened({"workload": "auto", "output_mean": "4000", "max_num_seqs": "1"}, "pool")
+    assert app.header[0].value == escape_sentence(verdict.ceiling(app.session_state["report"]).sentence)
+    assert any("more steps than a page waits for" in caption for caption in captions(app))
+    assert not app.get("plotly_chart")
+    assert control(app, "long_run").options == ["none", "100,000", "1,000,000"]
+
+
 def test_a_longer_run_comes_at_the_rate_that_is_chosen():
     plan = {"workload": "auto", "arrival_rate": "500", "output_dist": "fixed", "output_mean": "20", "step_s": "0.02"}
     app = opened(plan, "pool")

@@ -15,6 +15,7 @@ ORDER = (
     "version",
     "text_tables",
     "markdown",
+    "spreadsheets",
     "arrays",
     "units",
     "engine_facts",

@@ -1,16 +1,19 @@
 """A sweep as a file, whole or not at all, and the blocks of one that was interrupted."""
 
 import csv
+import io
 import json
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from pyarrow import parquet
 from test_sweep import grids
 
 from kvplan import Plan, sweep
-from kvplan.sweep_files import block_writer, header, read_blocks, to_dict, write_file
+from kvplan.sweep import Sweep
+from kvplan.sweep_files import block_writer, header, read_blocks, to_dict, write_file, write_text
 from kvplan.version import VERSION
 
 SWEPT = sweep(Plan(tenant_quota_fraction=0.5), {"context": [8192, 2**24], "max_num_seqs": [None, 4]})
@@ -41,6 +44,14 @@ def test_csv_has_a_line_for_each_plan_and_nothing_where_a_value_is_undefined(wri
     with written(SWEPT, "csv").open(newline="") as stream:
         rows = list(csv.DictReader(stream))
     assert rows == [{name: "" if value is None else str(value) for name, value in row.items()} for row in SWEPT.rows()]
+
+
+def test_a_text_in_csv_is_no_formula():
+    columns = {"engine.refused": np.array(["=1+1", "-2", "+a"])}
+    found = Sweep(axes={"model": ["@a", "-b", "c"]}, columns=columns, plan=Plan())
+    stream = io.StringIO()
+    write_text(found, "csv", stream)
+    assert stream.getvalue().splitlines()[1:] == ["'@a,'=1+1", "'-b,-2", "c,'+a"]
 
 
 def test_a_number_in_csv_reads_back_to_the_last_bit(written):

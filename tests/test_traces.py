@@ -717,7 +717,7 @@ def test_lines_and_documents_beyond_the_limits_are_refused(monkeypatch):
         list(lines_of(io.StringIO("x\n" * 9), 20_000_000))
     monkeypatch.setattr(traces, "MAX_DOCUMENT", 100)
     for text in (json.dumps(SHAREGPT), json.dumps(SHAREGPT, indent=1), json.dumps(VLLM, indent=1)):
-        assert "a JSON document may have 200 MB; write one line of JSON" in refused(text)
+        assert "a JSON document may have 64 MB; write one line of JSON" in refused(text)
 
 
 # Where it is read from

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import streamlit as st
 
@@ -46,7 +47,7 @@ def draw(reports: Sequence[Report]) -> None:
                 _draw_other(plan, name, report.plan)
         st.download_button(
             "Save all",
-            lambda: to_json([plan, *others()]),
+            partial(to_json, [plan, *others()]),
             file_name="kvplan-comparison.json",
             mime="application/json",
             type="tertiary",

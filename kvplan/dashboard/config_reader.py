@@ -7,13 +7,12 @@ import streamlit as st
 from kvplan.dashboard.frame import main_label
 from kvplan.dashboard.inputs import VIEW_HELP
 from kvplan.dashboard.sidebar import open_plan
-from kvplan.hf_config import model_from_hf_config
+from kvplan.hf_config import MAX_BYTES, MAX_MB, model_from_hf_config
 from kvplan.markdown import escape
 from kvplan.plan import FROM_MODEL, Plan
 from kvplan.specs import ModelSpec
 from kvplan.texts import MAX_TEXT, spec_text
 
-MAX_CONFIG_MB = 1
 CLEARED = dict.fromkeys(name for name in FROM_MODEL if name != "spec")
 
 
@@ -22,13 +21,13 @@ def draw(plan: Plan) -> None:
     with st.popover("Read a config.json", icon=":material/upload_file:", key="config"):
         st.caption("The config.json of a model, as it stands on the Hugging Face Hub. Nothing is fetched or kept.")
         uploaded = st.file_uploader(
-            "Upload", type="json", max_upload_size=MAX_CONFIG_MB, key="config_file", help=VIEW_HELP["config_file"]
+            "Upload", type="json", max_upload_size=MAX_MB, key="config_file", help=VIEW_HELP["config_file"]
         )
         pasted = st.text_area(
             "or paste",
             height=160,
             key="config_text",
-            max_chars=MAX_CONFIG_MB * 2**20,
+            max_chars=MAX_BYTES,
             help=VIEW_HELP["config_text"],
         )
         if st.button(main_label("Use this model"), key="use_config"):

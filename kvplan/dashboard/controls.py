@@ -184,15 +184,21 @@ def _group(name: str, help: str | None = None) -> None:
 
 
 def _slider(name: str, label: str) -> None:
-    least, most = BOUNDS[name]
-    widest = type(most)(_session().widest.get(name, most))
-    least = min(least, st.session_state[name])
-    st.slider(label, least, widest, _default(name), STEPS.get(name, 1), **_common(name), **_format(name))
+    least, most = _bounds(name)
+    st.slider(label, least, most, _default(name), STEPS.get(name, 1), **_common(name), **_format(name))
 
 
 def _number(name: str, label: str, **options) -> None:
-    least, most = BOUNDS[name]
+    least, most = _bounds(name)
     st.number_input(label, least, most, _default(name), STEPS.get(name, 1), **options, **_common(name), **_format(name))
+
+
+def _bounds(name: str) -> tuple:
+    """Least and most of a widget, widened to the automatic value and the plan's own: it refuses to show others."""
+    least, most = BOUNDS[name]
+    shown = [value for value in (_default(name), st.session_state[name]) if value is not None]
+    widest = _session().widest.get(name, most)
+    return min((least, *shown)), type(most)(max((widest, *shown)))
 
 
 def _steps(name: str, label: str) -> None:

@@ -23,7 +23,9 @@ TITLES = {
     "workloads": "Workloads",
     "links": "Links",
     "headless": "Without a browser",
+    "serving": "Serving",
     "limits": "Limits",
+    "safety": "Safety",
     "why-the-engine-says-something-else": "Why engines differ",
     "glossary": "Glossary",
 }

@@ -16,13 +16,12 @@ from kvplan.metrics import Metric
 from kvplan.palette import DARK, LIGHT, POOL_FILL, Palette
 from kvplan.plan import Plan
 from kvplan.report import Report
-from kvplan.specs import Source, shorten
-from kvplan.units import count
+from kvplan.specs import Source
+from kvplan.spreadsheets import cell
+from kvplan.units import capitalised
 from kvplan.verdict import Verdict
 
 BADGE_COLOURS = {"memory": "blue", "limit": "red", "workload": "violet"}
-MOST_NOTES = 20
-"""Lines of one warning; a file can have thousands of keys that are no fields."""
 CHART_CONFIG = {"displayModeBar": False, "displaylogo": False, "scrollZoom": False}
 
 
@@ -63,10 +62,9 @@ def link_notes() -> None:
     and what was wrong with the last input."""
     session = st.session_state["session"]
     if session.others_unseen:
-        st.info(others_note(len(session.others)).capitalize() + ".", icon=":material/compare:")
+        st.info(f"{capitalised(others_note(len(session.others)))}.", icon=":material/compare:")
     if session.notes:
-        notes = [*session.notes[:MOST_NOTES], *_more(session.notes[MOST_NOTES:])]
-        st.warning(f"Ignored from the {session.origin}:\n{_list(notes)}", icon=":material/link_off:")
+        st.warning(f"Ignored from the {session.origin}:\n{_list(session.notes)}", icon=":material/link_off:")
     if session.recorded is not None and session.recorded.changes:
         st.warning(
             f"{escape(session.recorded.sentence)}\n{_list(session.recorded.changes)}", icon=":material/difference:"
@@ -78,11 +76,7 @@ def link_notes() -> None:
 
 
 def _list(lines: Iterable[str]) -> str:
-    return "\n".join(f"- {escape(shorten(line, 300))}" for line in lines)
-
-
-def _more(left_out: list[str]) -> list[str]:
-    return [f"and {count(len(left_out))} more"] if left_out else []
+    return "\n".join(f"- {escape(line)}" for line in lines)
 
 
 def chart(figure: go.Figure, conclusion: str, key: str, on_click: Callable[[], None] | None = None) -> None:
@@ -150,13 +144,18 @@ def csv(rows: pd.DataFrame, name: str) -> None:
     """A table as a file."""
     st.download_button(
         "CSV",
-        rows.to_csv(index=False),
+        csv_text(rows),
         file_name=name,
         mime="text/csv",
         type="tertiary",
         icon=":material/download:",
         on_click="ignore",
     )
+
+
+def csv_text(rows: pd.DataFrame) -> str:
+    """A table as CSV, of which a spreadsheet runs nothing."""
+    return rows.map(cell).rename(columns=cell).to_csv(index=False)
 
 
 def long_table(rows: pd.DataFrame, key: str) -> None:

@@ -218,8 +218,8 @@ VIEW_HELP = {
     "finder_words": "All words must match. Sizes compare with <, <=, > and >= a number of billions: >100b.",
     "config_file": "A file of JSON of up to 1 MB: a model's config.json. It is read here and not kept.",
     "config_text": "The text of a config.json, in place of a file. An upload comes first where there are both.",
-    "trace_file": "A file of up to 500 MB: CSV, JSON or JSON lines, one request a row, with prompt and output in "
-    "tokens.",
+    "trace_file": "A file of up to 64 MB, packed with gzip or not, and 2,000,000 rows: CSV, JSON or JSON lines, one "
+    "request a row, with prompt and output in tokens.",
     "trace_columns": "The name of the column, where the guess is wrong; empty: the guess. Tokens, or seconds for "
     "times.",
     "long_run": "How many requests to simulate beside the server, under both policies; any other input stops it.",

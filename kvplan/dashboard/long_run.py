@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from kvplan import pool
-from kvplan.dashboard import frame, jobs, trace_reader
+from kvplan.dashboard import failures, frame, jobs, trace_reader
 from kvplan.dashboard.inputs import VIEW_HELP
 from kvplan.markdown import escape
 from kvplan.plan import Plan
@@ -41,20 +41,18 @@ def _name(trace: Trace) -> str:
 
 
 def _job(wanted: tuple[Plan, str, tuple | None, Trace | None]) -> jobs.Job | None:
-    """The work that is wanted now; the former is cancelled where that has changed."""
+    """The work that is wanted now; what was wanted before is cancelled."""
     plan, chosen, arrivals, trace = wanted
-    former, job = st.session_state.get("long_job", (None, None))
-    if former == wanted:
-        return job
-    if job is not None:
-        job.cancel()
-    job = None
-    if chosen != NONE:
-        job = jobs.start(pool.runs_of_plan, plan, NUMBERS.get(chosen) or of_trace(trace), arrivals)
-    st.session_state["long_job"] = (wanted, job)
-    return job
+    if chosen == NONE:
+        return jobs.of_session("long_job", wanted, None)
+
+    def begin() -> jobs.Job:
+        return jobs.start(pool.runs_of_plan, plan, NUMBERS.get(chosen) or of_trace(trace), arrivals)
+
+    return jobs.of_session("long_job", wanted, begin)
 
 
+@failures.told()
 def _show(job: jobs.Job) -> None:
     if not job.is_over:
         st.progress(job.share_done, "Running" if job.share_done else "Waiting for the worker")

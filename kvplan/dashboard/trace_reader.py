@@ -12,7 +12,10 @@ from kvplan.plan import FROM_TRACE, Plan
 from kvplan.traces import ROLES, Trace, read_trace, remarks, with_trace
 from kvplan.units import count, mean
 
-MAX_TRACE_MB = 500
+MAX_TRACE_MB = 64
+"""What the server takes at all (.streamlit/config.toml); packed with gzip, files of several times that fit."""
+MAX_ROWS = 2_000_000
+"""A row is kept in some 25 bytes for as long as the session lasts; a shell reads longer files."""
 
 
 def trace_read() -> Trace | None:
@@ -66,7 +69,7 @@ def _with_progress(uploaded, columns: dict[str, str]) -> Trace:
     bar = st.progress(0.0, "Reading")
     try:
         uploaded.seek(0)
-        return read_trace(uploaded, uploaded.name, columns, lambda done, total: _show(bar, done, total))
+        return read_trace(uploaded, uploaded.name, columns, lambda done, total: _show(bar, done, total), MAX_ROWS)
     finally:
         bar.empty()
 

@@ -1,10 +1,12 @@
 """Fleet: how many replicas meet the targets, what they cost, and what other splits of a replica would."""
 
+from functools import partial
+
 import pandas as pd
 import streamlit as st
 
 from kvplan import fleet_figures, fleet_search, fleet_tables, fleet_words, frontier, metrics, verdict
-from kvplan.dashboard import frame, jobs
+from kvplan.dashboard import failures, frame, jobs
 from kvplan.dashboard.inputs import VIEW_HELP
 from kvplan.fleet import NO_FLEET
 from kvplan.markdown import escape
@@ -15,16 +17,9 @@ PANEL_HEIGHT = 400
 """Pixels of the search, whether it runs or is done: those of the picture beside it with its heading."""
 
 
-def job_of(plan) -> jobs.Job:
-    """The search of this plan in the process beside the server; the former one is cancelled."""
-    former, job = st.session_state.get("fleet_job", (None, None))
-    if former == plan:
-        return job
-    if job is not None:
-        job.cancel()
-    job = jobs.start(fleet_search.search, plan, None)
-    st.session_state["fleet_job"] = (plan, job)
-    return job
+def search_of(plan) -> jobs.Job:
+    """The search for this plan, in the process beside the server."""
+    return jobs.start(fleet_search.search, plan, None)
 
 
 def outcome(job) -> tuple[fleet_search.Found | None, str | None]:
@@ -37,6 +32,7 @@ def outcome(job) -> tuple[fleet_search.Found | None, str | None]:
         return None, str(error)
 
 
+@failures.told()
 def show_search(report, job, found, problem) -> None:
     """How far the search is, or its table, in the same place."""
     if job is None:
@@ -49,6 +45,9 @@ def show_search(report, job, found, problem) -> None:
         st.rerun()
     elif problem is not None:
         st.error(escape(problem))
+        if st.button("Search again", key="fleet_again", help="Begins the search anew."):
+            del st.session_state["fleet_job"]
+            st.rerun()
     else:
         frame.plain_table(fleet_tables.search_rows(found))
 
@@ -114,7 +113,7 @@ def draw_table(report, points, latency) -> None:
 def draw_fleet(report, runs) -> None:
     """The answer, the picture and the tables of requests that come at a rate."""
     points = frontier.frontier(report.plan)
-    job = job_of(report.plan) if runs else None
+    job = jobs.of_session("fleet_job", report.plan, partial(search_of, report.plan)) if runs else None
     found, problem = outcome(job)
     closed = frontier.own(points, report.plan)
     if found is not None:

@@ -7,6 +7,7 @@ import streamlit as st
 
 from kvplan.dashboard import documents, frame
 from kvplan.dashboard.address import DOCUMENT
+from kvplan.engine_facts import ENGINE_VERSION
 from kvplan.links import short_query
 from kvplan.version import VERSION
 
@@ -37,4 +38,7 @@ if found:
 else:
     st.info("The documents are not here: they come with the source tree, in docs/.", icon=":material/menu_book:")
 
-st.caption(f"kvplan {VERSION}. How to add a model, a GPU or a workload: CONTRIBUTING.md of the source tree.")
+st.caption(
+    f"kvplan {VERSION}, by the rules of {ENGINE_VERSION}. How to add a model, a GPU or a workload: CONTRIBUTING.md of "
+    "the source tree."
+)

@@ -66,6 +66,18 @@ def draw_life(report, runs) -> None:
         st.caption(escape(verdict.cache_saves(life)) + ".")
 
 
+def draw_too_long(report, arrivals) -> None:
+    """What a page says of a plan whose requests take more steps than it waits for."""
+    frame.opening(report, verdict.ceiling(report), metrics.ceiling(report))
+    frame.heading("The pool over time")
+    st.caption(
+        "These requests take more steps than a page waits for. A longer run goes on beside the server, and "
+        "`kvplan simulate` in a shell."
+    )
+    long_run.draw(report, arrivals)
+    frame.footing(report)
+
+
 def draw_page() -> None:
     report = frame.current_report()
     if not (report.engine.fits and report.capacity.batch_ceiling):
@@ -83,8 +95,11 @@ def draw_page() -> None:
     runs = frame.once(
         "pool_runs",
         (report.plan, at_rate),
-        lambda: pool.runs(report, pool.requests_of(report.setting, number), arrivals if at_rate else None),
+        lambda: pool.runs_at_once(report, pool.requests_of(report.setting, number), arrivals if at_rate else None),
     )
+    if runs is None:
+        draw_too_long(report, arrivals if at_rate else None)
+        return
     frame.opening(report, verdict.pool(report, runs), metrics.pool(report, runs))
     with frame.section(
         "The same requests under both policies", "what is booked and what is held, in each step"
