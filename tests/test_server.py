@@ -5,8 +5,8 @@ import urllib.error
 import urllib.request
 from urllib.parse import urlsplit
 
-import browsing
 import pytest
+from serving import serving
 
 FOREIGN = "http://site.example"
 UPLOAD = "/_stcore/upload_file/no-session/no-file"
@@ -14,8 +14,8 @@ UPLOAD = "/_stcore/upload_file/no-session/no-file"
 
 @pytest.fixture(scope="module")
 def server():
-    with browsing.serving() as address:
-        yield address
+    with serving() as running:
+        yield running.address
 
 
 def asked(address: str, method: str = "GET", headers: dict | None = None, body: bytes | None = None):
