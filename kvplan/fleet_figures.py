@@ -29,7 +29,7 @@ from kvplan.palette import LIGHT, Palette
 from kvplan.report import Report
 from kvplan.units import LEAST_USD, count, duration, target, usd
 
-NOMINAL_WIDTH, HEIGHT, TOP = 300, 360, 24
+NOMINAL_WIDTH, HEIGHT, TOP = 420, 360, 24
 DOT, HOLLOW, AROUND = 8, 10, 18
 """Pixels of a dot, of a hollow one, and around each those that belong to it: a name so near would seem its own."""
 ROUND = (1, 2, 5)

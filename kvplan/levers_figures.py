@@ -172,8 +172,8 @@ def _round_numbers(digits: Iterable[int]) -> list[float]:
 
 
 def _round_usd(amount: float) -> str:
-    """A round number of dollars, without decimals that say nothing."""
-    return f"${amount:,.{max(0, -math.floor(math.log10(amount)))}f}"
+    """A round number of dollars, without decimals that say nothing; below one in cents at least."""
+    return f"${amount:,.{max(2, -math.floor(math.log10(amount))) if amount < 1 else 0}f}"
 
 
 def _link(lever: Lever, palette: Palette) -> str:
