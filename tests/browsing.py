@@ -24,6 +24,8 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+# A machine that does other work as well takes longer than the usual 5 s.
+expect.set_options(timeout=30_000)
 ADDRESSES = {
     name: "/" if name == app.FIRST else f"/{app.address(name)}" for listed in app.PAGES.values() for name, *_ in listed
 }
