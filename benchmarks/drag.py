@@ -46,7 +46,8 @@ PLACES = (4096, 16384)
 WARM_UP, MOVES, REST_MS = 4, 20, 150
 
 WATCH = """chart => {
-    const show = () => [...document.querySelectorAll(`.st-key-${chart} svg :is(text, path.js-line, path.point, .point path)`)]
+    const parts = `.st-key-${chart} svg :is(text, path.js-line, path.point, .point path)`
+    const show = () => [...document.querySelectorAll(parts)]
         .map(part => part.textContent + part.getAttribute('d')).join()
     const before = show()
     window.drag = new Promise(done => addEventListener('pointerup', event => {

@@ -32,12 +32,12 @@ def escape_sentence(sentence: str) -> str:
 
 
 def escape_line(text: str) -> str:
-    r"""A text as a Markdown document shows it, on one line; an ampersand begins no entity.
+    r"""The same on one line, as a Markdown document has it.
 
     >>> print(escape_line("a & b\n# c"))
     a \& b \# c
     """
-    return escape(one_line(text)).replace("&", "\\&")
+    return escape(one_line(text))
 
 
 def one_line(text: str) -> str:

@@ -21,7 +21,7 @@ def snippet(answer: Verdict, figures: list[Metric], link: str) -> str:
     >>> print(snippet(found, [Metric("KV pool", "34.8 GiB", "per device", "")], "https://x.org/?tp=4").splitlines()[0])
     [**14 sequences** fit](https://x.org/?tp=4): memory binds
     """
-    sentence = escape_sentence(one_line(answer.sentence)).replace("&", "\\&")
+    sentence = escape_sentence(one_line(answer.sentence))
     lines = [
         f"[{sentence}]({quote(link, safe=IN_A_LINK)}): {escape_line(answer.badge)}",
         "",

@@ -68,6 +68,23 @@ def test_a_key_held_down_loses_no_step_and_makes_no_override(open_page):
         assert plan_of(page) == Plan(layers=44)
 
 
+def test_a_field_set_in_a_fold_stays_in_the_address_when_the_fold_is_closed(open_page):
+    with open_page() as page:
+        fold = page.locator(".st-key-more_serving summary")
+        fold.click()
+        seqs = page.locator(".st-key-max_num_seqs input")
+        seqs.fill("64")
+        seqs.press("Enter")
+        settle(page)
+        assert plan_of(page) == Plan(max_num_seqs=64)
+        fold.click()
+        settle(page)
+        slider(page, "context").press("ArrowRight")
+        settle(page)
+        assert plan_of(page) == Plan(max_num_seqs=64, context=16384)
+        expect_answer(page, Plan(max_num_seqs=64, context=16384))
+
+
 def test_a_shared_link_opens_the_same_plan_in_a_fresh_browser(open_page):
     with open_page("/" + encode_link(SHARED)) as page:
         assert plan_of(page) == SHARED

@@ -37,8 +37,24 @@ PAGES = {"ceiling": verdict.ceiling, "batching": verdict.batching, "paging": ver
 METRICS = {"ceiling": metrics.ceiling, "batching": metrics.batching, "paging": metrics.paging}
 
 
+MORE = [f"more_{part}" for part in ("model", "hardware", "startup", "rates", "serving", "workload", "targets")]
+FOLDED = (
+    "sources",
+    "sources_model",
+    "sources_gpu",
+    "step_parts",
+    "pool_figures",
+    "lever_sources",
+    "compare_counted",
+    *MORE,
+)
+"""Parts of pages and of the sidebar that are drawn when they are open."""
+
+
 def opened(query: dict[str, str] | None = None, page: str = "ceiling") -> AppTest:
     app = AppTest.from_file(APP, default_timeout=30)
+    for part in FOLDED:
+        app.session_state[part] = True
     for name, value in (query or {}).items():
         app.query_params[name] = value
     app.run()
@@ -46,6 +62,11 @@ def opened(query: dict[str, str] | None = None, page: str = "ceiling") -> AppTes
         app.switch_page(f"kvplan/dashboard/pages/{page}.py").run()
     assert not app.exception
     return app
+
+
+def drawn_fields(app: AppTest) -> set[str]:
+    kinds = ("selectbox", "slider", "select_slider", "number_input", "text_input", "toggle", "button_group")
+    return {widget.key for kind in kinds for widget in app.get(kind)} & set(Plan.model_fields)
 
 
 def plan_of(app: AppTest) -> Plan:
@@ -451,3 +472,22 @@ def test_a_downloaded_table_holds_no_formula_and_its_numbers_as_they_are():
 
 def test_streamlit_is_the_version_the_widgets_were_tried_with():
     assert st.__version__.startswith("1.67.")
+
+
+def test_what_is_folded_away_is_not_drawn_until_it_is_opened_and_then_stays():
+    app = AppTest.from_file(APP, default_timeout=30).run()
+    assert drawn_fields(app) == set(controls.ALWAYS_DRAWN)
+    rates = {"bandwidth_efficiency", "compute_efficiency", "step_overhead_s"}
+    for is_open in (True, False):
+        app.session_state["more_rates"] = is_open
+        app.run()
+        assert drawn_fields(app) == rates | set(controls.ALWAYS_DRAWN)
+
+
+@pytest.mark.parametrize("query", [{"dp": "2"}, {"price_date": "2026-11"}, {"weights_gib": "20"}])
+def test_a_plan_that_sets_a_field_folded_away_has_every_control(query):
+    app = AppTest.from_file(APP, default_timeout=30)
+    for name, value in query.items():
+        app.query_params[name] = value
+    assert drawn_fields(app.run()) == set(Plan.model_fields)
+    assert plan_of(app) == Plan(**query)

@@ -13,6 +13,7 @@ from test_cli import READY, assert_one_line, called, printed
 from kvplan import Plan, charts, decode_link, evaluate, load_preset, verdict
 from kvplan.dashboard.share import review_file
 from kvplan.engine_facts import ENGINE_VERSION
+from kvplan.markdown import JOINER
 from kvplan.palette import LIGHT
 from kvplan.review import DETAILS, review
 from kvplan.review_html import html
@@ -131,7 +132,8 @@ def test_the_review_says_by_what_and_when_it_was_made_and_its_link_opens_the_pla
 def test_markdown_and_html_say_the_same_figures(document, page):
     shown = Tags(page)
     words = " ".join(" ".join(shown.words).split())
-    text = markdown(document)
+    # Nothing is seen of what keeps an address from being made a link.
+    text = markdown(document).replace(JOINER, "")
     table_cells = [word for word in cells(text) if word]
     assert len(table_cells) > 200
     assert [cell for cell in table_cells if " ".join(cell.split()) not in words] == []

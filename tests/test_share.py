@@ -201,7 +201,7 @@ def test_a_file_with_very_much_wrong_has_a_short_warning():
     app = uploaded(opened(), json.dumps({f"no field {number}": 1 for number in range(5_000)}).encode())
     app.button(key="use_plan").click().run()
     (warning,) = app.warning
-    assert "and 4,980 more" in warning.value
+    assert "4,980 more parts were left out" in warning.value
     assert len(warning.value.splitlines()) == 22
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from kvplan import catalog
 from kvplan.breakdown import layer_summary
@@ -11,10 +12,16 @@ from kvplan.dashboard.inputs import BOUNDS, CHOICES, HELP, STEPS, VIEW_HELP, WOR
 from kvplan.dashboard.sidebar import CUSTOM, Session, ready_plans
 from kvplan.lengths import mean_prompt
 from kvplan.markdown import escape
-from kvplan.plan import Plan
+from kvplan.plan import DEFAULTS, Plan
 from kvplan.report import Report
 from kvplan.texts import MAX_TEXT
 from kvplan.units import gb_per_s, gib, mean
+
+ALWAYS_DRAWN = (
+    "model", "layers", "kv_heads", "gpu", "gpu_memory_gib", "tp", "context", "kv_dtype", "block_size", "workload",
+    "batch",
+)  # fmt: skip
+"""Fields whose control is not folded away."""
 
 
 def draw(plan: Plan, report: Report) -> None:
@@ -84,14 +91,15 @@ def _draw_model(report: Report) -> None:
         plain = all(group.kind == "full" for group in model.groups)
         _slider("layers", "Layers" if plain else "Full-attention layers")
         _steps("kv_heads", "KV heads" if plain else "Full-attention KV heads")
-    with st.expander("Head dim, weights, config", type="compact", key="more_model"):
-        if growing:
-            _number("head_dim", "Head dim, elements")
-        _number("weights_gib", "Weights, GiB in all")
-        _select("weight_dtype", "Weight dtype", CHOICES["weight_dtype"])
-        config_reader.draw(report.plan)
-        _text("groups", "Layers as text")
-        _text("spec", "Model in one word")
+    if part := _folded("Head dim, weights, config", "more_model"):
+        with part:
+            if growing:
+                _number("head_dim", "Head dim, elements")
+            _number("weights_gib", "Weights, GiB in all")
+            _select("weight_dtype", "Weight dtype", CHOICES["weight_dtype"])
+            config_reader.draw(report.plan)
+            _text("groups", "Layers as text")
+            _text("spec", "Model in one word")
 
 
 def _draw_hardware(report: Report) -> None:
@@ -102,27 +110,34 @@ def _draw_hardware(report: Report) -> None:
     st.caption(f"{gpu.name}: {gib(gpu.total_bytes)}, {bandwidth}{_mark(report, 'total_bytes')}")
     _slider("gpu_memory_gib", "GPU memory, GiB")
     _segments("tp", "Tensor parallel", report.capacity.min_tp)
-    with st.expander("Utilization, pp, given pool", type="compact", key="more_hardware"):
-        _number("pp", "Pipeline parallel")
-        _number("dp", "Data parallel, replicas")
-        _number("dcp", "Decode context parallel")
-        _toggle("enable_expert_parallel", "Expert parallel")
-        _slider("gpu_memory_utilization", "GPU memory utilization")
-        _number("allocator_overhead_fraction", "Allocator overhead, of the pool")
-        _number("kv_cache_memory_bytes", "KV pool as given, bytes/device", placeholder="none")
-        _number("mem_fraction_static", "SGLang's mem_fraction_static", placeholder="none: vLLM's budget")
-    with st.expander("What start-up takes", type="compact", key="more_startup"):
-        _number("activation_gib", f"Activations, GiB/device{_mark(report, 'activation_bytes')}")
-        _number("non_torch_gib", f"Non-torch, GiB/device{_mark(report, 'workspace_bytes')}", placeholder="in workspace")
-        _number("cuda_graph_gib", f"Graphs, GiB/device{_mark(report, 'workspace_bytes')}", placeholder="in workspace")
-        _number("workspace_gib", f"Both together, GiB/device{_mark(report, 'workspace_bytes')}")
-        _toggle("enforce_eager", "Without CUDA graphs")
-        _select("engine_version", "vLLM version of these estimates", CHOICES["engine_version"])
+    if part := _folded("Utilization, pp, given pool", "more_hardware"):
+        with part:
+            _number("pp", "Pipeline parallel")
+            _number("dp", "Data parallel, replicas")
+            _number("dcp", "Decode context parallel")
+            _toggle("enable_expert_parallel", "Expert parallel")
+            _slider("gpu_memory_utilization", "GPU memory utilization")
+            _number("allocator_overhead_fraction", "Allocator overhead, of the pool")
+            _number("kv_cache_memory_bytes", "KV pool as given, bytes/device", placeholder="none")
+            _number("mem_fraction_static", "SGLang's mem_fraction_static", placeholder="none: vLLM's budget")
+    _draw_startup(report)
+    if part := _folded("Rates reached", "more_rates"):
+        with part:
+            _slider("bandwidth_efficiency", f"Of the bandwidth{_mark(report, 'bandwidth_efficiency')}")
+            _slider("compute_efficiency", f"Of the FLOP/s{_mark(report, 'compute_efficiency')}")
+            _number("step_overhead_s", f"Host, seconds a step{_mark(report, 'step_overhead_s')}")
 
-    with st.expander("Rates reached", type="compact", key="more_rates"):
-        _slider("bandwidth_efficiency", f"Of the bandwidth{_mark(report, 'bandwidth_efficiency')}")
-        _slider("compute_efficiency", f"Of the FLOP/s{_mark(report, 'compute_efficiency')}")
-        _number("step_overhead_s", f"Host, seconds a step{_mark(report, 'step_overhead_s')}")
+
+def _draw_startup(report: Report) -> None:
+    if part := _folded("What start-up takes", "more_startup"):
+        with part:
+            mark = _mark(report, "workspace_bytes")
+            _number("activation_gib", f"Activations, GiB/device{_mark(report, 'activation_bytes')}")
+            _number("non_torch_gib", f"Non-torch, GiB/device{mark}", placeholder="in workspace")
+            _number("cuda_graph_gib", f"Graphs, GiB/device{mark}", placeholder="in workspace")
+            _number("workspace_gib", f"Both together, GiB/device{mark}")
+            _toggle("enforce_eager", "Without CUDA graphs")
+            _select("engine_version", "vLLM version of these estimates", CHOICES["engine_version"])
 
 
 def _draw_serving() -> None:
@@ -130,23 +145,24 @@ def _draw_serving() -> None:
     _steps("context", "Context, tokens")
     _segments("kv_dtype", "KV cache dtype")
     _steps("block_size", "Block size, tokens")
-    with st.expander("Admission, engine limits", type="compact", key="more_serving"):
-        _segments("admission", "Admission")
-        _number("max_num_seqs", "max_num_seqs")
-        _number("max_tokens", "max_tokens", placeholder="longest output")
-        _number("tenant_quota_fraction", "Tenant quota, of the ceiling", placeholder="none")
-        _number("shared_prefix_tokens", "Shared prefix, tokens")
-        _number("prefix_hit_rate", "Prefix hit rate, of a prompt", placeholder="of the shared prefix")
-        _number("max_num_batched_tokens", "max_num_batched_tokens")
-        _toggle("async_scheduling", "Async scheduling")
-        _toggle("enable_prefix_caching", "Prefix caching")
-        _toggle("disable_hybrid_kv_cache_manager", "Without the hybrid manager")
-        _select("spec_method", "Speculative method", CHOICES["spec_method"])
-        _number("spec_tokens", "Speculative tokens")
-        _number("acceptance_rate", "Acceptance rate", placeholder="none accepted")
-        _segments("usage", "Engine defaults of")
-        _select("v_dtype", "Value dtype", CHOICES["v_dtype"])
-        _select("mamba_ssm_cache_dtype", "State dtype", CHOICES["mamba_ssm_cache_dtype"])
+    if part := _folded("Admission, engine limits", "more_serving"):
+        with part:
+            _segments("admission", "Admission")
+            _number("max_num_seqs", "max_num_seqs")
+            _number("max_tokens", "max_tokens", placeholder="longest output")
+            _number("tenant_quota_fraction", "Tenant quota, of the ceiling", placeholder="none")
+            _number("shared_prefix_tokens", "Shared prefix, tokens")
+            _number("prefix_hit_rate", "Prefix hit rate, of a prompt", placeholder="of the shared prefix")
+            _number("max_num_batched_tokens", "max_num_batched_tokens")
+            _toggle("async_scheduling", "Async scheduling")
+            _toggle("enable_prefix_caching", "Prefix caching")
+            _toggle("disable_hybrid_kv_cache_manager", "Without the hybrid manager")
+            _select("spec_method", "Speculative method", CHOICES["spec_method"])
+            _number("spec_tokens", "Speculative tokens")
+            _number("acceptance_rate", "Acceptance rate", placeholder="none accepted")
+            _segments("usage", "Engine defaults of")
+            _select("v_dtype", "Value dtype", CHOICES["v_dtype"])
+            _select("mamba_ssm_cache_dtype", "State dtype", CHOICES["mamba_ssm_cache_dtype"])
 
 
 def _draw_workload(plan: Plan, report: Report) -> None:
@@ -159,22 +175,37 @@ def _draw_workload(plan: Plan, report: Report) -> None:
     st.caption(f"means: prompt {prompt}, output {output} tokens{traffic}{_mark(report, 'lengths')}")
     trace_reader.draw(plan)
     _slider("batch", "Batch, sequences")
-    with st.expander("Lengths", type="compact", key="more_workload"):
-        named = plan.workload != "auto" or plan.table is not None
-        _number("prompt_mean", "Mean prompt, tokens", disabled=named)
-        _number("output_mean", "Mean output, tokens", disabled=named)
-        _select("output_dist", "Output family", CHOICES["output_dist"], disabled=named)
-        _text("table", "Lengths in one word")
-        _number("arrival_rate", "Requests a second", placeholder="not known")
-        _number("arrival_cv", "Variation of their gaps", placeholder="not known")
-        _number("step_s", "Every step, seconds", placeholder="estimated")
-    with st.expander("Targets, price", type="compact", key="more_targets"):
-        _number("ttft_s", "TTFT target, seconds")
-        _number("tpot_s", "TPOT target, seconds")
-        _number("peak_to_mean", "Peak over mean rate")
-        _number("spare_replicas", "Spare replicas")
-        _number("gpu_hour_usd", "USD per GPU hour")
-        _text("price_date", "Price as of")
+    if part := _folded("Lengths", "more_workload"):
+        with part:
+            named = plan.workload != "auto" or plan.table is not None
+            _number("prompt_mean", "Mean prompt, tokens", disabled=named)
+            _number("output_mean", "Mean output, tokens", disabled=named)
+            _select("output_dist", "Output family", CHOICES["output_dist"], disabled=named)
+            _text("table", "Lengths in one word")
+            _number("arrival_rate", "Requests a second", placeholder="not known")
+            _number("arrival_cv", "Variation of their gaps", placeholder="not known")
+            _number("step_s", "Every step, seconds", placeholder="estimated")
+    if part := _folded("Targets, price", "more_targets"):
+        with part:
+            _number("ttft_s", "TTFT target, seconds")
+            _number("tpot_s", "TPOT target, seconds")
+            _number("peak_to_mean", "Peak over mean rate")
+            _number("spare_replicas", "Spare replicas")
+            _number("gpu_hour_usd", "USD per GPU hour")
+            _text("price_date", "Price as of")
+
+
+def _folded(label: str, key: str) -> DeltaGenerator | None:
+    """Controls that a planner seldom moves; None while they are not drawn, which halves what a drag redraws.
+
+    They are drawn from when they are first opened, or the plan sets one of them, and then stay: a control that is taken
+    away takes its field out of the address.
+    """
+    part = st.expander(label, type="compact", key=key, on_change="rerun")
+    drawn, plan = st.session_state.setdefault("unfolded", set()), _session().plan
+    if part.open or any(getattr(plan, name) != value for name, value in DEFAULTS if name not in ALWAYS_DRAWN):
+        drawn.add(key)
+    return part if key in drawn else None
 
 
 def _group(name: str, help: str | None = None) -> None:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from kvplan.dashboard import share
 from kvplan.links import others_note
@@ -188,6 +189,12 @@ def heading(text: str, clause: str = "") -> None:
     st.markdown(f"**{text}** :gray[{escape(clause)}]" if clause else f"**{text}**")
 
 
+def folded(label: str, key: str) -> DeltaGenerator | None:
+    """A part that most readers leave closed; None while it is, so that no drag waits for what nobody sees."""
+    part = st.expander(label, type="compact", key=key, on_change="rerun")
+    return part if part.open else None
+
+
 def nothing(text: str, sentence: str, height: int) -> None:
     """In the place of a chart of so many pixels that cannot be drawn: its heading, and what would be shown and when."""
     with st.container(height=height, border=False):
@@ -225,11 +232,13 @@ def footing(report: Report) -> None:
     captions(f":material/info: {escape(note)}" for note in report.notes)
     presets = {} if report.setting is None else {"model": report.setting.model, "gpu": report.setting.gpu}
     with st.container(gap="xsmall"):
-        with st.expander("Where the numbers come from", type="compact", key="sources"):
-            plain_table(_source_rows(report.sources))
+        if part := folded("Where the numbers come from", "sources"):
+            with part:
+                plain_table(_source_rows(report.sources))
         for kind, spec in presets.items():
-            with st.expander(f"All figures of {escape(spec.name)}", type="compact", key=f"sources_{kind}"):
-                plain_table(_source_rows(spec.sources))
+            if part := folded(f"All figures of {escape(spec.name)}", f"sources_{kind}"):
+                with part:
+                    plain_table(_source_rows(spec.sources))
 
 
 def _signed(form: str) -> Callable[[float], str]:

@@ -32,17 +32,6 @@ with left, st.container(gap="xsmall"):
     )
     frame.chart(figure, verdict.plain(answer.sentence), key="ceiling_chart")
 
-with right, st.container(gap="xsmall"):
-    # As high as the row of pills beside it, so that both charts begin together.
-    with st.container(height=28, border=False, horizontal=True, vertical_alignment="center"):
-        frame.heading("One device", gib(report.memory.total_bytes))
-    frame.chart(
-        figures.memory_figure(report, frame.palette()),
-        f"{gib(report.memory.weight_bytes)} of weights and {gib(report.memory.pool_bytes)} of KV pool "
-        f"on a {gib(report.memory.total_bytes)} device",
-        key="memory_chart",
-    )
-
 if report.engine.fits:
     table = pd.DataFrame(curves.ceiling_table(report))
     about = f"sequences; the row of {count(report.plan.context)} tokens is the plan's"
@@ -63,3 +52,15 @@ with frame.section("Where the pool comes from", "one device, in the order in whi
     frame.table(pd.DataFrame(ledger.table(ledger.pool_ledger(report))), decimals={"GiB/device": 2})
 
 frame.footing(report)
+
+# Last, so that the browser paints the chart on the left without waiting for it.
+with right, st.container(gap="xsmall"):
+    # As high as the row of pills beside it, so that both charts begin together.
+    with st.container(height=28, border=False, horizontal=True, vertical_alignment="center"):
+        frame.heading("One device", gib(report.memory.total_bytes))
+    frame.chart(
+        figures.memory_figure(report, frame.palette()),
+        f"{gib(report.memory.weight_bytes)} of weights and {gib(report.memory.pool_bytes)} of KV pool "
+        f"on a {gib(report.memory.total_bytes)} device",
+        key="memory_chart",
+    )

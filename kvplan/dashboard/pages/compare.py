@@ -48,8 +48,9 @@ def draw_tables(reports) -> None:
         with row:
             frame.csv(pd.DataFrame(compare_words.result_rows(reports)), "kvplan-comparison.csv")
         frame.plain_table(compare_words.result_table(reports))
-        with st.expander("How each is counted", type="compact", key="compare_counted"):
-            frame.plain_table(compare_words.how_counted(reports))
+        if part := frame.folded("How each is counted", "compare_counted"):
+            with part:
+                frame.plain_table(compare_words.how_counted(reports))
 
 
 def draw_page() -> None:

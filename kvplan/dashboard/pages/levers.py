@@ -48,8 +48,9 @@ def draw_page() -> None:
         draw_charts(report, found)
         draw_table(found)
     meanings = "; ".join(f"**{word}**: {meaning}" for word, meaning in lever_ideas.QUALITIES.items())
-    with st.expander("What each lever changes, and why others are not offered", type="compact", key="lever_sources"):
-        frame.plain_table(levers_words.sources(found))
+    if part := frame.folded("What each lever changes, and why others are not offered", "lever_sources"):
+        with part:
+            frame.plain_table(levers_words.sources(found))
     st.caption(f"kvplan does not model quality. {meanings}. Fewer KV heads save memory and bandwidth, not FLOPs.")
     frame.footing(report)
 

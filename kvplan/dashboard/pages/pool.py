@@ -109,8 +109,9 @@ def draw_page() -> None:
             with beside:
                 frame.choice("How requests come", (AT_ONCE, AT_RATE), "pool_arrivals", help=about)
         draw_runs(report, runs)
-    with st.expander("All figures of both runs", type="compact", key="pool_figures"):
-        frame.plain_table(pool.results(runs))
+    if part := frame.folded("All figures of both runs", "pool_figures"):
+        with part:
+            frame.plain_table(pool.results(runs))
     if runs.moments:
         draw_holders(report, runs)
     draw_life(report, runs)

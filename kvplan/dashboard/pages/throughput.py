@@ -69,9 +69,10 @@ def draw_roofline(report, found) -> None:
         )
     words = filter(None, (throughput_words.bounds(report, found), throughput_words.helped(found)))
     frame.captions(f"{escape(line)}." for line in words)
-    with st.expander("Where a step's time goes", type="compact", key="step_parts"):
-        frame.plain_table(throughput_words.parts(decode.parts, prefill.parts))
-        st.caption("Of reading and computing in matrices, and in attention, the longer counts: they overlap.")
+    if part := frame.folded("Where a step's time goes", "step_parts"):
+        with part:
+            frame.plain_table(throughput_words.parts(decode.parts, prefill.parts))
+            st.caption("Of reading and computing in matrices, and in attention, the longer counts: they overlap.")
 
 
 def draw_simulated(report, found) -> None:
