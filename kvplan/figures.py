@@ -111,6 +111,7 @@ def memory_figure(report: Report, palette: Palette = LIGHT) -> go.Figure:
 
     drawing = blank(palette, left=46)
     drawing.layout |= {"barmode": "stack", "bargap": 0}
+    drawing.layout["margin"] = drawing.layout["margin"] | {"r": WORDS_WIDTH}
     drawing.layout["xaxis"] |= {"visible": False, "range": [0, 1]}
     drawing.layout["yaxis"]["showgrid"] = False
     linear_axis(drawing, "GiB", [0, top])
@@ -335,26 +336,26 @@ def _cut_pool(drawing: Drawing, report: Report, bottom: float, top: float, held_
     sequences = min(capacity.batch_ceiling, capacity.memory_ceiling)
     if shared:
         drawing.shape(
-            type="rect", x0=0, x1=BAR, y0=bottom, y1=bottom + shared,
+            type="rect", x0=0, x1=1, y0=bottom, y1=bottom + shared,
             fillcolor=held_colour, line={"width": 0}, layer="above",
         )  # fmt: skip
         bottom += shared
     drawing.shape(
-        type="rect", x0=0, x1=BAR * capacity.held_share, y0=bottom, y1=bottom + sequences * booked,
+        type="rect", x0=0, x1=capacity.held_share, y0=bottom, y1=bottom + sequences * booked,
         fillcolor=held_colour, line={"width": 0}, layer="above",
     )  # fmt: skip
     if booked > SMALLEST_BOX * top:
         for index in range(sequences):
             drawing.shape(
-                type="rect", x0=0, x1=BAR, y0=bottom + index * booked, y1=bottom + (index + 1) * booked,
+                type="rect", x0=0, x1=1, y0=bottom + index * booked, y1=bottom + (index + 1) * booked,
                 line={"color": colours.POOL_EDGE, "width": 1}, fillcolor="rgba(0,0,0,0)", layer="above",
             )  # fmt: skip
 
 
 WORD_LINE = 15.5
 """Height of a line of words beside the memory bar, in pixels."""
-BAR = 0.5
-"""The right edge of the memory bar, as a share of the plot's width; the words stand to the right of it."""
+WORDS_WIDTH = 124
+"""Pixels at the right of the memory bar for the words on its parts, however narrow the chart is."""
 
 
 def _bar(drawing: Drawing, palette: Palette, name: str, size: int, fill: str, words: list[str], hatched: bool) -> None:
@@ -362,14 +363,14 @@ def _bar(drawing: Drawing, palette: Palette, name: str, size: int, fill: str, wo
     if hatched:
         marker["pattern"] = {"shape": "/", "fgcolor": colours.GRID, "size": 8}
     drawing.bar(
-        x=[BAR / 2], y=[size / GIB], width=BAR, marker=marker, showlegend=False,
+        x=[0.5], y=[size / GIB], width=1, marker=marker, showlegend=False,
         hovertext=[f"<b>{name}</b><br>" + "<br>".join(words)], hovertemplate=HOVER,
     )  # fmt: skip
 
 
 def _device_line(drawing: Drawing, height: float, palette: Palette) -> None:
     drawing.shape(
-        type="line", x0=0, x1=BAR + 0.03, y0=height, y1=height, layer="above",
+        type="line", x0=0, x1=1, y0=height, y1=height, layer="above",
         line={"color": palette.limit, "width": 2, "dash": "dash"},
     )  # fmt: skip
 
@@ -388,4 +389,4 @@ def _stack_labels(drawing: Drawing, labels: list, top: float) -> None:
         middles[index] = min(middles[index], edge - blocks[index] / 2)
         edge = middles[index] - blocks[index] / 2 - 4
     for (_, colour, words), middle in zip(labels, middles, strict=True):
-        write(drawing, "<br>".join(words), BAR + 0.05, middle / height * top, colour, Side(1, 0, 0))
+        write(drawing, "<br>".join(words), 1, middle / height * top, colour, Side(1, 0, 12))

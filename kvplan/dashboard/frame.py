@@ -40,7 +40,7 @@ def opening(report: Report, verdict: Verdict, metrics: list[Metric], others: Seq
     """The top of a page: what was dropped from the link, the answer in one sentence, and its four numbers. `others`
     are plans beside the report's that the page's link carries too."""
     link_notes()
-    words, link = st.columns([6, 1], gap="small")
+    words, link = st.columns([9, 2], gap="small")
     with words, st.container(gap="xxsmall"):
         st.header(escape_sentence(verdict.sentence), anchor=False)
         st.markdown(f":{BADGE_COLOURS[verdict.tone]}-badge[{escape(verdict.badge)}] :gray[{escape(verdict.reason)}]")
