@@ -40,12 +40,14 @@ def opening(report: Report, verdict: Verdict, metrics: list[Metric], others: Seq
     """The top of a page: what was dropped from the link, the answer in one sentence, and its four numbers. `others`
     are plans beside the report's that the page's link carries too."""
     link_notes()
-    words, link = st.columns([9, 2], gap="small")
-    with words, st.container(gap="xxsmall"):
-        st.header(escape_sentence(verdict.sentence), anchor=False)
-        st.markdown(f":{BADGE_COLOURS[verdict.tone]}-badge[{escape(verdict.badge)}] :gray[{escape(verdict.reason)}]")
-    with link:
-        share.copy_link(report.plan, verdict, metrics, alignment="right", others=others)
+    badge = f":{BADGE_COLOURS[verdict.tone]}-badge[{escape(verdict.badge)}]"
+    with st.container(horizontal=True):
+        with st.container(gap="xxsmall"):
+            st.header(escape_sentence(verdict.sentence), anchor=False)
+            st.markdown(f"{badge} :gray[{escape(verdict.reason)}]")
+        # As wide as the button, so that the sentence has all the rest and seldom wraps.
+        with st.container(width="content"):
+            share.copy_link(report.plan, verdict, metrics, others=others)
     with st.grid(4, min_column_width=150):
         for metric in metrics:
             st.metric(

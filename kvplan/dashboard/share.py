@@ -37,14 +37,12 @@ def copy_link(
     figures: list[Metric] | None = None,
     label: str = "Copy link",
     key: str = "copy_link",
-    alignment: str = "left",
     others: Sequence[Plan] = (),
 ) -> None:
     """The plan to copy in one of three forms, and its review to keep. `answer` and `figures` are those of the page,
     else those of the Ceiling page; `others` are plans beside it. Nothing is written before it is looked at, and looking
     draws nothing else again."""
-    with st.container(horizontal=True, horizontal_alignment=alignment):
-        box = st.popover(label, icon=":material/link:", key=key, on_change="rerun")
+    box = st.popover(label, icon=":material/link:", key=key, on_change="rerun")
     if not box.open:
         return
     with box:
