@@ -11,21 +11,14 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import socket
 import statistics
-import subprocess
-import sys
-import time
-import urllib.request
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import NamedTuple
 
 from playwright.sync_api import Browser, Page, sync_playwright
+from serving import serving
 from timing import Row, table
 
-ROOT = Path(__file__).parents[1]
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-renderer-backgrounding"]
 CHARTS = {
@@ -71,32 +64,6 @@ class Drag(NamedTuple):
     idle: float
 
 
-@contextmanager
-def served(app: str) -> Iterator[str]:
-    """The address of an app on a free port of this machine, served with the dashboard's own options."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "streamlit", "run", app, "--server.port", str(port)]
-    options = ["--server.address", "127.0.0.1", "--server.headless", "true", "--server.fileWatcherType", "none"]
-    server = subprocess.Popen([*command, *options], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        yield _when_up(f"http://127.0.0.1:{port}")
-    finally:
-        server.terminate()
-        server.wait(timeout=10)
-
-
-def _when_up(address: str) -> str:
-    for _ in range(300):
-        try:
-            urllib.request.urlopen(f"{address}/_stcore/health", timeout=2).close()
-            return address
-        except OSError:
-            time.sleep(0.2)
-    raise SystemExit("the server does not answer")
-
-
 def opened(browser: Browser, address: str, chart: str) -> Page:
     page = browser.new_page(viewport={"width": 1440, "height": 900})
     page.goto(address)
@@ -132,11 +99,11 @@ def in_turns(ours: Page, chart: str, theirs: Page, moves: int) -> tuple[list[Dra
 
 def rows(pages: Iterable[str] = tuple(CHARTS), moves: int = MOVES) -> Iterator[Row]:
     """Milliseconds: the median and the 95th percentile of the drags, and the median to the end of the run."""
-    with served("app.py") as ours, served("benchmarks/bare.py") as theirs, sync_playwright() as playwright:
+    with serving() as ours, serving(app="benchmarks/bare.py") as theirs, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        bare = opened(browser, theirs, "chart")
+        bare = opened(browser, theirs.address, "chart")
         for name in pages:
-            page = opened(browser, f"{ours}/{'' if name == 'ceiling' else name}", CHARTS[name])
+            page = opened(browser, f"{ours.address}/{'' if name == 'ceiling' else name}", CHARTS[name])
             found = in_turns(page, CHARTS[name], bare, moves)
             page.close()
             for what, figure in FIGURES.items():

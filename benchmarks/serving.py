@@ -25,10 +25,11 @@ class Server(NamedTuple):
 
 
 @contextmanager
-def serving(*options: str, port: int | None = None) -> Iterator[Server]:
-    """The dashboard with further `options` of Streamlit. It has answered once, and ends with the block."""
+def serving(*options: str, port: int | None = None, app: str = "app.py") -> Iterator[Server]:
+    """The dashboard, or another `app`, with further `options` of Streamlit. It has answered once, and ends with the
+    block."""
     port = port or free_port()
-    command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(port)]
+    command = [sys.executable, "-m", "streamlit", "run", app, "--server.port", str(port)]
     command += ["--server.address", "127.0.0.1", "--server.headless", "true", "--server.fileWatcherType", "none"]
     process = subprocess.Popen([*command, *options], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     base = dict(itertools.pairwise(options)).get("--server.baseUrlPath", "")
