@@ -12,7 +12,7 @@ from kvplan.dashboard import failures, sidebar
 SECRET = "/srv/secret/path"
 
 
-def fail(*arguments):
+def fail(*arguments, **named):
     raise RuntimeError(SECRET)
 
 
