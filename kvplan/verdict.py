@@ -104,7 +104,7 @@ def pool(report: Report, runs: Runs) -> Verdict:
     else:
         then = "the pool never runs out"
     return Verdict(
-        sentence=f"On demand runs **{count(on_demand.outcome.running_before_drain)}** of these requests at once, "
+        sentence=f"On demand runs **{count(on_demand.outcome.running_before_drain)}** requests at once, "
         f"reserve **{count(reserve.outcome.running_before_drain)}**; {then}",
         badge="pool runs out" if found.preemptions else workload_name(report),
         tone="memory" if found.preemptions else "workload",

@@ -64,6 +64,7 @@ def test_the_guide_takes_four_guesses_and_sets_them_beside_the_answers(open_page
         for compared in guide_words.comparisons(found, numbers):
             expect(page.get_by_text(compared)).to_be_visible()
         page.wait_for_selector(".st-key-guide_batching .main-svg")
+        settle(page)
         assert plan_of(page) == CHAT
         click(page.get_by_role("button", name="Guess again"))
         settle(page)

@@ -133,7 +133,7 @@ def test_a_shared_link_is_read_and_changed_on_a_phone(open_page):
         page.locator("[data-testid=stExpandSidebarButton]").tap()
         context = page.locator(".st-key-context")
         context.scroll_into_view_if_needed()
-        tap_the_end_of(page, "context")
+        tap_beyond_the_middle_of(page, "context")
         settle(page)
         changed = plan_of(page)
         assert changed == CHAT.model_copy(update={"context": changed.context})
@@ -151,11 +151,11 @@ def test_a_shared_link_is_read_and_changed_on_a_phone(open_page):
         expect(page).to_have_title("Pool · kvplan")
 
 
-def tap_the_end_of(page: Page, field: str) -> None:
-    """Touch a slider's track near its right end."""
+def tap_beyond_the_middle_of(page: Page, field: str) -> None:
+    """Touch a slider's track right of its middle."""
     box = page.locator(f".st-key-{field} [data-testid=stSlider]").bounding_box()
     thumb = slider(page, field).bounding_box()
-    page.touchscreen.tap(box["x"] + 0.9 * box["width"], thumb["y"] + thumb["height"] / 2)
+    page.touchscreen.tap(box["x"] + 0.7 * box["width"], thumb["y"] + thumb["height"] / 2)
 
 
 def drag(page: Page, field: str, pixels: int) -> None:

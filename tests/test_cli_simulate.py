@@ -56,7 +56,7 @@ def figures(text):
 def test_the_seeded_example_of_the_literature():
     """200 requests on 16 slots: 1,148 steps, 72.3% of the slots."""
     text = printed("simulate", *SEEDED)
-    assert text.startswith("On demand runs 16 of these requests at once, reserve 16; the pool never runs out\n")
+    assert text.startswith("On demand runs 16 requests at once, reserve 16; the pool never runs out\n")
     rows = figures(text)
     assert rows["Steps"] == ("1,148", "1,148")
     assert rows["Slot-steps used"] == ("72.3%", "72.3%")

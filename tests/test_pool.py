@@ -156,7 +156,7 @@ def test_the_seeded_example_of_the_literature():
     for figure, words in {"Steps": "1,148", "Slot-steps used": "72.3%", "Completed": "200", "Preemptions": "0"}.items():
         assert row_of(rows, figure) == {"Figure": figure, "Reserve": words, "On demand": words}
     assert verdict.plain(verdict.pool(evaluate(SEEDED), runs).sentence) == (
-        "On demand runs 16 of these requests at once, reserve 16; the pool never runs out"
+        "On demand runs 16 requests at once, reserve 16; the pool never runs out"
     )
 
 

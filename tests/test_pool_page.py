@@ -109,7 +109,7 @@ def test_the_verdict_names_both_numbers():
     _, runs = runs_of(Plan())
     app = opened({}, "pool")
     numbers = [f"{int(run.outcome.running_before_drain):,}" for run in (runs.on_demand, runs.reserve)]
-    assert app.header[0].value.startswith(f"On demand runs **{numbers[0]}** of these requests at once, reserve ")
+    assert app.header[0].value.startswith(f"On demand runs **{numbers[0]}** requests at once, reserve ")
     assert f"reserve **{numbers[1]}**; the pool runs out at step " in app.header[0].value
     assert [metric.value for metric in app.metric][:2] == numbers
     steps = [f"{run.outcome.steps:,}" for run in (runs.reserve, runs.on_demand)]
