@@ -135,8 +135,8 @@ def _sentence(reports: Sequence[Report]) -> str:
     if not ceilings[best]:
         return "**None of these plans** runs a single sequence"
     if len(set(ceilings)) == 1:
-        return f"All {len(reports)} plans run **{_sequences(ceilings[0])}**"
-    runs = f"**{NAMES[best]}** runs the most, **{_sequences(ceilings[best])}**"
+        return f"All {len(reports)} plans run **{verdict.sequences(ceilings[0])}**"
+    runs = f"**{NAMES[best]}** runs the most, **{verdict.sequences(ceilings[best])}**"
     if not best:
         return runs
     return f"{runs}, **{_times(ceilings[best] / ceilings[0])}** A's" if ceilings[0] else f"{runs}; A runs none"
@@ -179,7 +179,3 @@ def _against(difference: float, ratio: float | None, decimals: int) -> str:
 
 def _times(ratio: float) -> str:
     return f"{ratio:,.2f}×" if ratio < 10 else f"{ratio:,.0f}×"
-
-
-def _sequences(number: int) -> str:
-    return f"{count(number)} sequence{'' if number == 1 else 's'}"

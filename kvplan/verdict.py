@@ -309,7 +309,7 @@ def _ceiling_sentence(report: Report) -> str:
         return f"**Not one sequence** of {context} runs on {devices(report)}; {_why_no_slot(report)}"
     if report.plan.admission == "on_demand":
         return _on_demand_sentence(report, context)
-    number = f"**{_sequences(capacity.batch_ceiling)}** of {context}"
+    number = f"**{sequences(capacity.batch_ceiling)}** of {context}"
     runs = "s" if capacity.batch_ceiling == 1 else ""
     if capacity.binding == "memory":
         return f"{number} fit{runs} on {devices(report)}"
@@ -320,11 +320,11 @@ def _on_demand_sentence(report: Report, context: str) -> str:
     capacity, running = report.capacity, report.capacity.on_demand_running
     if running < capacity.on_demand_ceiling:
         return (
-            f"**{_sequences(running)}** run{'s' if running == 1 else ''} on {devices(report)}; "
+            f"**{sequences(running)}** run{'s' if running == 1 else ''} on {devices(report)}; "
             f"memory would hold {count(capacity.on_demand_ceiling)} on average on demand"
         )
     return (
-        f"**{_sequences(running)}** on average fit{'s' if running == 1 else ''} on demand on {devices(report)}; "
+        f"**{sequences(running)}** on average fit{'s' if running == 1 else ''} on demand on {devices(report)}; "
         f"{count(capacity.batch_ceiling)} by reserving {context}"
     )
 
@@ -406,5 +406,6 @@ def _blocks(number: int) -> str:
     return f"{count(number)} block{'' if number == 1 else 's'}"
 
 
-def _sequences(number: int) -> str:
+def sequences(number: int) -> str:
+    """So many sequences, in words."""
     return f"{count(number)} sequence{'' if number == 1 else 's'}"
