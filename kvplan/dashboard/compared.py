@@ -9,10 +9,9 @@ import streamlit as st
 
 from kvplan import curves
 from kvplan.compare_words import NAMES, short_name
-from kvplan.comparison_json import plans_from_json, to_json
-from kvplan.dashboard import frame
+from kvplan.comparison_json import to_json
 from kvplan.dashboard.inputs import VIEW_HELP
-from kvplan.dashboard.plan_file import MAX_PLAN_MB
+from kvplan.dashboard.plan_file import MAX_PLAN_MB, plans_in
 from kvplan.dashboard.sidebar import compare_with, open_plan, ready_plans
 from kvplan.differences import value_words
 from kvplan.links import MAX_LENGTH, MAX_PLANS, decode_comparison
@@ -93,14 +92,9 @@ def _draw_add() -> None:
 
 
 def _offer(uploaded) -> None:
-    """The plans of a file, and the button that adds them."""
-    try:
-        plans, notes = frame.once("compare_read", uploaded.file_id, lambda: plans_from_json(uploaded.getvalue()))
-    except ValueError as error:
-        st.error(f"The file {escape(str(error))}", icon=":material/error:")
-    else:
-        if st.button("Add its plans", key="compare_add_file"):
-            _add(plans, notes, origin="file")
+    """The button that adds the plans of a file."""
+    if (read := plans_in(uploaded, "compare_read")) is not None and st.button("Add its plans", key="compare_add_file"):
+        _add(*read, origin="file")
 
 
 def _draw_other(plan: Plan, name: str, other: Plan) -> None:

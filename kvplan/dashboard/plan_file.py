@@ -46,14 +46,21 @@ def draw(plan: Plan) -> None:
             _offer(plan, uploaded)
 
 
-def _offer(plan: Plan, uploaded) -> None:
-    """What the file holds beside the plan, and the button that opens it."""
+def plans_in(uploaded, key: str) -> tuple[list[Plan], list[str]] | None:
+    """The plans of a file and what was dropped from it, read once and kept under the key; None, and said why, where it
+    has none."""
     try:
-        plans, notes = once("plan_read", uploaded.file_id, lambda: plans_from_json(uploaded.getvalue()))
+        return once(key, uploaded.file_id, lambda: plans_from_json(uploaded.getvalue()))
     except ValueError as error:
         st.error(f"The file {escape(str(error))}", icon=":material/error:")
+        return None
+
+
+def _offer(plan: Plan, uploaded) -> None:
+    """What the file holds beside the plan, and the button that opens it."""
+    if (read := plans_in(uploaded, "plan_read")) is None:
         return
-    found, *others = plans
+    (found, *others), notes = read
     st.caption(f"Its plan: {escape(change_words(plan, found))}")
     if st.button(main_label("Open this plan"), key="use_plan"):
         open_plan(found, notes=notes, others=others or None)
