@@ -48,8 +48,6 @@ def _heading(section: str, listed: tuple) -> str:
 
 
 def main() -> None:
-    # A file of our own: with a symbol as its icon, the browser would ask another host for it.
-    st.set_page_config(page_title="kvplan", page_icon=DASHBOARD / "icon.svg", layout="wide")
     st.logo(DASHBOARD / "logo.svg", size="large")
     catalog.refresh()
 
@@ -58,13 +56,17 @@ def main() -> None:
         for section, listed in PAGES.items()
     }
     page = st.navigation(pages, position="top")
-    st.set_page_config(page_title=f"{page.title} · kvplan")
+    # A file of our own: with a symbol as its icon, the browser would ask another host for it.
+    st.set_page_config(page_title=f"{page.title} · kvplan", page_icon=DASHBOARD / "icon.svg", layout="wide")
     plan = sidebar.current_plan(comparing=page.url_path == COMPARE)
     report = evaluate(plan)
     st.session_state["report"] = report
+    # The page before the sidebar, so that the browser paints its chart without waiting for the controls; a page that
+    # fails leaves them there to change the plan with.
+    with failures.told():
+        page.run()
     with st.sidebar:
         controls.draw(plan, report)
-    page.run()
 
 
 # The process that works beside the server imports this file too, under another name.

@@ -46,6 +46,8 @@ FOLDED = (
     "pool_figures",
     "lever_sources",
     "compare_counted",
+    "finder",
+    "trace",
     *MORE,
 )
 """Parts of pages and of the sidebar that are drawn when they are open."""

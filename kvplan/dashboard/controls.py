@@ -8,6 +8,7 @@ from streamlit.delta_generator import DeltaGenerator
 from kvplan import catalog
 from kvplan.breakdown import layer_summary
 from kvplan.dashboard import config_reader, model_finder, plan_file, trace_reader, undo
+from kvplan.dashboard.frame import once_opened
 from kvplan.dashboard.inputs import BOUNDS, CHOICES, HELP, STEPS, VIEW_HELP, WORD_NONE, decimals
 from kvplan.dashboard.sidebar import CUSTOM, Session, ready_plans
 from kvplan.lengths import mean_prompt
@@ -196,16 +197,12 @@ def _draw_workload(plan: Plan, report: Report) -> None:
 
 
 def _folded(label: str, key: str) -> DeltaGenerator | None:
-    """Controls that a planner seldom moves; None while they are not drawn, which halves what a drag redraws.
-
-    They are drawn from when they are first opened, or the plan sets one of them, and then stay: a control that is taken
-    away takes its field out of the address.
-    """
+    """Controls that a planner seldom moves: drawn from when they are first opened, or the plan sets one of them. A
+    control that were taken away again would take its field out of the address."""
     part = st.expander(label, type="compact", key=key, on_change="rerun")
-    drawn, plan = st.session_state.setdefault("unfolded", set()), _session().plan
-    if part.open or any(getattr(plan, name) != value for name, value in DEFAULTS if name not in ALWAYS_DRAWN):
-        drawn.add(key)
-    return part if key in drawn else None
+    plan = _session().plan
+    is_set = any(getattr(plan, name) != value for name, value in DEFAULTS if name not in ALWAYS_DRAWN)
+    return once_opened(part, key, already=is_set)
 
 
 def _group(name: str, help: str | None = None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import pandas as pd
 import plotly.graph_objects as go
@@ -58,6 +59,18 @@ def opening(report: Report, verdict: Verdict, metrics: list[Metric], others: Seq
                 border=True,
                 height="stretch",
             )
+
+
+@contextmanager
+def below_opening(
+    report: Report, verdict: Verdict, metrics: list[Metric], others: Sequence[Plan] = ()
+) -> Iterator[None]:
+    """A page's opening above what is drawn in the block, which is sent before it: the browser paints the chart there
+    while the rest is still on its way."""
+    top = st.container()
+    yield
+    with top:
+        opening(report, verdict, metrics, others)
 
 
 def link_notes() -> None:
@@ -147,7 +160,7 @@ def csv(rows: pd.DataFrame, name: str) -> None:
     """A table as a file."""
     st.download_button(
         "CSV",
-        csv_text(rows),
+        partial(csv_text, rows),
         file_name=name,
         mime="text/csv",
         type="tertiary",
@@ -195,6 +208,15 @@ def folded(label: str, key: str) -> DeltaGenerator | None:
     """A part that most readers leave closed; None while it is, so that no drag waits for what nobody sees."""
     part = st.expander(label, type="compact", key=key, on_change="rerun")
     return part if part.open else None
+
+
+def once_opened(part: DeltaGenerator, key: str, already: bool = False) -> DeltaGenerator | None:
+    """A part whose content is drawn from when it is first opened, or is so `already`; None before, so that no drag
+    waits for it. Then it stays: widgets that are taken away forget what they hold."""
+    opened = st.session_state.setdefault("opened", set())
+    if part.open or already:
+        opened.add(key)
+    return part if key in opened else None
 
 
 def nothing(text: str, sentence: str, height: int) -> None:

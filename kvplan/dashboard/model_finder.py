@@ -5,6 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from kvplan import catalog
+from kvplan.dashboard.frame import once_opened
 from kvplan.dashboard.inputs import VIEW_HELP
 from kvplan.dashboard.sidebar import open_plan
 from kvplan.markdown import escape
@@ -17,7 +18,10 @@ SHOWN = 12
 
 def draw(plan: Plan) -> None:
     """A field for words and the models they find, each a button that opens it."""
-    with st.popover("Find a model", icon=":material/search:", key="finder"):
+    box = st.popover("Find a model", icon=":material/search:", key="finder", on_change="rerun")
+    if once_opened(box, "finder") is None:
+        return
+    with box:
         words = st.text_input(
             "Family, size or attention",
             key="finder_words",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from kvplan.dashboard.frame import main_label, once
+from kvplan.dashboard.frame import main_label, once, once_opened
 from kvplan.dashboard.inputs import VIEW_HELP
 from kvplan.dashboard.sidebar import open_plan
 from kvplan.markdown import escape
@@ -25,23 +25,28 @@ def trace_read() -> Trace | None:
 
 def draw(plan: Plan) -> None:
     """The reader, and the way back to the workload once a trace has been read."""
-    with st.popover("Read a trace", icon=":material/upload_file:", key="trace"):
-        st.caption(
-            "Your own requests: CSV or JSON with prompt and output tokens and, if there are any, times. Nothing is "
-            "kept; the link carries a summary of the lengths."
-        )
-        uploaded = st.file_uploader(
-            "Upload", max_upload_size=MAX_TRACE_MB, key="trace_file", help=VIEW_HELP["trace_file"]
-        )
-        with st.expander("Columns, where the guess is wrong", type="compact", key="trace_columns"):
-            typed = {
-                role: st.text_input(f"{role.capitalize()} from", key=f"trace_{role}", help=VIEW_HELP["trace_columns"])
-                for role in ROLES
-            }
-        if uploaded is not None:
-            _offer(plan, uploaded, {role: name for role, name in typed.items() if name})
+    box = st.popover("Read a trace", icon=":material/upload_file:", key="trace", on_change="rerun")
+    if once_opened(box, "trace") is not None:
+        with box:
+            _draw_reader(plan)
     if plan.table is not None and st.button("Back to the workload", type="tertiary", key="drop_table"):
         open_plan(plan.model_copy(update=dict.fromkeys(FROM_TRACE)))
+
+
+def _draw_reader(plan: Plan) -> None:
+    """The upload, the names of its columns, and what it holds."""
+    st.caption(
+        "Your own requests: CSV or JSON with prompt and output tokens and, if there are any, times. Nothing is kept; "
+        "the link carries a summary of the lengths."
+    )
+    uploaded = st.file_uploader("Upload", max_upload_size=MAX_TRACE_MB, key="trace_file", help=VIEW_HELP["trace_file"])
+    with st.expander("Columns, where the guess is wrong", type="compact", key="trace_columns"):
+        typed = {
+            role: st.text_input(f"{role.capitalize()} from", key=f"trace_{role}", help=VIEW_HELP["trace_columns"])
+            for role in ROLES
+        }
+    if uploaded is not None:
+        _offer(plan, uploaded, {role: name for role, name in typed.items() if name})
 
 
 def _offer(plan: Plan, uploaded, columns: dict[str, str]) -> None:

@@ -13,17 +13,14 @@ AS_THEY_ARE, EQUAL = "as they are", "all equal"
 
 report = frame.current_report()
 answer = verdict.batching(report)
-frame.opening(report, answer, metrics.batching(report))
-
 curve = curves.utilisation(report)
-with frame.section(
-    "Slot-steps used against batch", "static batches wait for their longest answer; the band is 95% of resamples"
+about = "static batches wait for their longest answer; the band is 95% of resamples"
+with (
+    frame.below_opening(report, answer, metrics.batching(report)),
+    frame.section("Slot-steps used against batch", about),
 ):
-    frame.chart(
-        figures.utilisation_figure(report, curve, frame.palette()),
-        verdict.plain(answer.sentence),
-        key="utilisation_chart",
-    )
+    figure = figures.utilisation_figure(report, curve, frame.palette())
+    frame.chart(figure, verdict.plain(answer.sentence), key="utilisation_chart")
     st.caption(escape(verdict.exponential_miss(report, curve.batches, curve.static, curve.exponential)) + ".")
 
 about = "with equal lengths both take the same steps: variation alone is lost"

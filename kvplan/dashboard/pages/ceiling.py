@@ -10,27 +10,20 @@ from kvplan.units import count, gib
 
 report = frame.current_report()
 answer = verdict.ceiling(report)
-frame.opening(report, answer, metrics.ceiling(report))
-
 curve = curves.plan_ceilings(report)
 others = {other.name: other for other in curves.comparisons(report, curve)}
+top_of_axis = curves.ceiling_top(curve, list(others.values()))
 
-left, right = st.columns([2.45, 1], gap="medium")
-with left, st.container(gap="xsmall"):
-    with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center", key="pills_row"):
-        frame.heading("Batch ceiling against context")
-        with st.container(horizontal=True, vertical_alignment="center", width="content", gap="small"):
+with frame.below_opening(report, answer, metrics.ceiling(report)):
+    left, right = st.columns([2.45, 1], gap="medium")
+    with left, frame.section("Batch ceiling against context") as beside:
+        with beside:
             shown = frame.pills(
                 "Compare", list(others), curves.preselected(list(others.values())), VIEW_HELP["compare"]
             )
-    figure = figures.ceiling_figure(
-        report,
-        curve,
-        [others[name] for name in shown],
-        curves.ceiling_top(curve, list(others.values())),
-        frame.palette(),
-    )
-    frame.chart(figure, verdict.plain(answer.sentence), key="ceiling_chart")
+        compared = [others[name] for name in shown]
+        figure = figures.ceiling_figure(report, curve, compared, top_of_axis, frame.palette())
+        frame.chart(figure, verdict.plain(answer.sentence), key="ceiling_chart")
 
 if report.engine.fits:
     table = pd.DataFrame(curves.ceiling_table(report))

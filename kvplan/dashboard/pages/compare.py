@@ -61,9 +61,10 @@ def draw_page() -> None:
         compared.draw(reports)
         compared.draw_variants(report)
     else:
-        frame.opening(report, compare_words.opening(reports), compare_words.metrics(reports), compared.others())
-        compared.draw(reports)
-        draw_charts(reports)
+        answer, shown = compare_words.opening(reports), compare_words.metrics(reports)
+        with frame.below_opening(report, answer, shown, compared.others()):
+            compared.draw(reports)
+            draw_charts(reports)
         draw_tables(reports)
     frame.footing(report)
 

@@ -122,12 +122,13 @@ def draw_fleet(report, runs) -> None:
         fleet, of = closed.fleet if closed and closed.meets else NO_FLEET, "closed form"
     if runs:
         answer = fleet_words.verdict(report, points, found, simulating=problem is None)
-        frame.opening(report, answer, fleet_words.metrics(report, fleet, of))
+        shown = fleet_words.metrics(report, fleet, of)
     else:
-        frame.opening(report, verdict.ceiling(report), metrics.ceiling(report))
-    left, right = st.columns(2, gap="medium")
-    with left, st.container(gap="xsmall"):
-        latency = draw_frontier(report, points, found)
+        answer, shown = verdict.ceiling(report), metrics.ceiling(report)
+    with frame.below_opening(report, answer, shown):
+        left, right = st.columns(2, gap="medium")
+        with left, st.container(gap="xsmall"):
+            latency = draw_frontier(report, points, found)
     with right:
         draw_search(report, job, found, problem)
     draw_words(report, points, found, fleet)

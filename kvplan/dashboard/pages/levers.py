@@ -43,9 +43,10 @@ def draw_table(found) -> None:
 def draw_page() -> None:
     report = frame.current_report()
     found = frame.once("levers", report.plan, lambda: levers.levers(report))
-    frame.opening(report, levers_words.opening(report, found), levers_words.metrics(report, found))
+    with frame.below_opening(report, levers_words.opening(report, found), levers_words.metrics(report, found)):
+        if found.offered:
+            draw_charts(report, found)
     if found.offered:
-        draw_charts(report, found)
         draw_table(found)
     meanings = "; ".join(f"**{word}**: {meaning}" for word, meaning in lever_ideas.QUALITIES.items())
     if part := frame.folded("What each lever changes, and why others are not offered", "lever_sources"):

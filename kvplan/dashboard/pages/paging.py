@@ -103,9 +103,11 @@ def draw_pool(found) -> None:
 
 report = frame.current_report()
 answer = verdict.paging(report)
-frame.opening(report, answer, metrics.paging(report))
-if report.cache.bytes_per_token:
-    draw_trade(report, answer)
+grows = report.cache.bytes_per_token > 0
+with frame.below_opening(report, answer, metrics.paging(report)):
+    if grows:
+        draw_trade(report, answer)
+if grows:
     draw_table(report)
 draw_groups(report)
 draw_allocators(report)

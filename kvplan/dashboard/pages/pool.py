@@ -100,10 +100,11 @@ def draw_page() -> None:
     if runs is None:
         draw_too_long(report, arrivals if at_rate else None)
         return
-    frame.opening(report, verdict.pool(report, runs), metrics.pool(report, runs))
-    with frame.section(
-        "The same requests under both policies", "what is booked and what is held, in each step"
-    ) as beside:
+    about = "what is booked and what is held, in each step"
+    with (
+        frame.below_opening(report, verdict.pool(report, runs), metrics.pool(report, runs)),
+        frame.section("The same requests under both policies", about) as beside,
+    ):
         if arrivals is not None:
             about = f"At {arrivals[1]:,.2f} requests/s, with gaps that vary by {arrivals[2]:.2g} times their mean."
             with beside:

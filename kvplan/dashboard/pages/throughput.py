@@ -91,15 +91,17 @@ def draw_simulated(report, found) -> None:
 def draw_page() -> None:
     report = frame.current_report()
     found = rates.rates(report)
-    frame.opening(report, throughput_words.opening(report, found), throughput_words.metrics(report, found))
-    if found is None:
-        frame.nothing(
-            "Throughput against batch",
-            "With a plan that runs at least one request, its rates and its latency are shown here.",
-            throughput_figures.RATES_HEIGHT,
-        )
-    else:
-        draw_rates(report, found)
+    answer, shown = throughput_words.opening(report, found), throughput_words.metrics(report, found)
+    with frame.below_opening(report, answer, shown):
+        if found is None:
+            frame.nothing(
+                "Throughput against batch",
+                "With a plan that runs at least one request, its rates and its latency are shown here.",
+                throughput_figures.RATES_HEIGHT,
+            )
+        else:
+            draw_rates(report, found)
+    if found is not None:
         draw_roofline(report, found)
         draw_simulated(report, found)
         draw_little(report, found)
