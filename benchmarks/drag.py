@@ -29,21 +29,21 @@ CHARTS = {
     "pool": "pool_reserve",
     "fleet": "frontier",
     "levers": "levers_ceiling",
-    "sweep": "sweep_map",
 }
-"""The first chart of each page, by its key."""
+"""The main chart of each page, by its key; the map of Sweep has the context on an axis and stays as it is."""
 CONTEXTS = [2**power for power in range(8, 21)]
 """Places of the context slider, in tokens."""
 PLACES = (4096, 16384)
 """Those between which it is dragged; a page opens with 8192."""
-WARM_UP, MOVES, REST_MS = 4, 20, 150
+WARM_UP, MOVES, REST_MS, LONGEST_MS = 4, 20, 150, 20_000
 
 WATCH = """chart => {
     const parts = `.st-key-${chart} svg :is(text, path.js-line, path.point, .point path)`
     const show = () => [...document.querySelectorAll(parts)]
         .map(part => part.textContent + part.getAttribute('d')).join()
     const before = show()
-    window.drag = new Promise(done => addEventListener('pointerup', event => {
+    window.drag = new Promise((done, fail) => addEventListener('pointerup', event => {
+        setTimeout(() => fail(Error('the chart did not change')), LONGEST_MS)
         let seen = '', painted = 0
         const look = () => {
             const now = show()
@@ -54,7 +54,7 @@ WATCH = """chart => {
         }
         requestAnimationFrame(look)
     }, {once: true, capture: true}))
-}"""
+}""".replace("LONGEST_MS", str(LONGEST_MS))
 
 
 class Drag(NamedTuple):
@@ -90,7 +90,8 @@ def drag(page: Page, chart: str, place: int) -> Drag:
 def in_turns(ours: Page, chart: str, theirs: Page, moves: int) -> tuple[list[Drag], list[Drag]]:
     """Drags of one page and the other, one after another, so that both see the same machine."""
     pairs = []
-    for move in range(WARM_UP + moves):
+    # An even number, so that the other page's slider stands for the next page where it stood for this one.
+    for move in range(WARM_UP + moves + moves % 2):
         place = PLACES[move % len(PLACES)]
         pairs.append((drag(ours, chart, place), drag(theirs, "chart", place)))
         ours.wait_for_timeout(REST_MS)

@@ -25,13 +25,14 @@ FINISHED = (ForwardMsg.FINISHED_SUCCESSFULLY, ForwardMsg.FINISHED_FRAGMENT_RUN_S
 @dataclass
 class Reply:
     """What one run showed: metrics as label and text, headings, number of charts, errors, addresses of files to load
-    down, and when it was over (`at_s`, of perf_counter)."""
+    down, the kinds of new elements in their order, and when it was over (`at_s`, of perf_counter)."""
 
     metrics: list[tuple[str, str]] = field(default_factory=list)
     headings: list[str] = field(default_factory=list)
     charts: int = 0
     errors: list[str] = field(default_factory=list)
     downloads: list[str] = field(default_factory=list)
+    kinds: list[str] = field(default_factory=list)
     size_bytes: int = 0
     at_s: float = 0.0
 
@@ -103,6 +104,7 @@ class Tab:
     def _show(self, message: ForwardMsg) -> None:
         kind = message.delta.new_element.WhichOneof("type")
         element = getattr(message.delta.new_element, kind)
+        self.reply.kinds.append(kind)
         if message.metadata.cacheable:
             self.cache[message.hash] = kind
         if kind == "metric":

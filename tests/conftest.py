@@ -17,6 +17,14 @@ settings.register_profile(
 settings.load_profile("kvplan")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_painting():
+    """No browser paints the charts of an app that is tested headless."""
+    from kvplan.dashboard import frame
+
+    frame.PAINTING_S = 0
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder of raw traces and of the engine's own answers, which lies beside the checkout where there is one."""

@@ -57,6 +57,18 @@ def test_a_page_opens_with_the_figures_it_is_held_against(address, page):
     assert user.replies[0].charts
 
 
+@pytest.mark.parametrize("page", OF_PAGE)
+def test_the_chart_of_a_page_is_sent_before_its_figures_and_the_sidebar(address, page):
+    async def opens() -> Reply:
+        async with tab(address, page) as connected:
+            user = User(connected, OTHER, seed=0)
+            await user.open()
+        return user.replies[0]
+
+    kinds = asyncio.run(opens()).kinds
+    assert kinds.index("plotly_chart") < kinds.index("metric") < kinds.index("slider")
+
+
 def test_users_who_do_not_wait_are_answered_as_well(address):
     async def move_at_once() -> tuple:
         async with AsyncExitStack() as stack:

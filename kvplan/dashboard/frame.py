@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -24,6 +25,9 @@ from kvplan.units import capitalised
 from kvplan.verdict import Verdict
 
 BADGE_COLOURS = {"memory": "blue", "limit": "red", "workload": "violet"}
+PAINTING_S = 0.06
+"""What a browser takes to paint a chart. All that it is sent meanwhile it would draw first, so the wait costs the rest
+of the page little; a slider that moves on spares it altogether."""
 CHART_CONFIG = {"displayModeBar": False, "displaylogo": False, "scrollZoom": False}
 
 
@@ -65,8 +69,7 @@ def opening(report: Report, verdict: Verdict, metrics: list[Metric], others: Seq
 def below_opening(
     report: Report, verdict: Verdict, metrics: list[Metric], others: Sequence[Plan] = ()
 ) -> Iterator[None]:
-    """A page's opening above what is drawn in the block, which is sent before it: the browser paints the chart there
-    while the rest is still on its way."""
+    """A page's opening above what is drawn in the block, which is sent to the browser before it."""
     top = st.container()
     yield
     with top:
@@ -107,6 +110,12 @@ def chart(figure: go.Figure, conclusion: str, key: str, on_click: Callable[[], N
         on_select=on_click or "ignore",
         selection_mode="points",
     )
+
+
+def main_chart(figure: go.Figure, conclusion: str, key: str, on_click: Callable[[], None] | None = None) -> None:
+    """The chart that a page is opened for, painted before the rest of the page is drawn."""
+    chart(figure, conclusion, key, on_click)
+    time.sleep(PAINTING_S)
 
 
 def pills(label: str, options: list[str], preselected: list[str], help: str) -> list[str]:

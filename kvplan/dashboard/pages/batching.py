@@ -20,7 +20,7 @@ with (
     frame.section("Slot-steps used against batch", about),
 ):
     figure = figures.utilisation_figure(report, curve, frame.palette())
-    frame.chart(figure, verdict.plain(answer.sentence), key="utilisation_chart")
+    frame.main_chart(figure, verdict.plain(answer.sentence), key="utilisation_chart")
     st.caption(escape(verdict.exponential_miss(report, curve.batches, curve.static, curve.exponential)) + ".")
 
 about = "with equal lengths both take the same steps: variation alone is lost"

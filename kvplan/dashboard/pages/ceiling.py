@@ -23,7 +23,7 @@ with frame.below_opening(report, answer, metrics.ceiling(report)):
             )
         compared = [others[name] for name in shown]
         figure = figures.ceiling_figure(report, curve, compared, top_of_axis, frame.palette())
-        frame.chart(figure, verdict.plain(answer.sentence), key="ceiling_chart")
+        frame.main_chart(figure, verdict.plain(answer.sentence), key="ceiling_chart")
 
 if report.engine.fits:
     table = pd.DataFrame(curves.ceiling_table(report))

@@ -63,7 +63,7 @@ def draw_frontier(report, points, found) -> str:
             latency = LATENCIES[frame.choice("Latency", LATENCIES, "fleet_latency", VIEW_HELP["fleet_latency"], "TPOT")]
         if points:
             figure = fleet_figures.frontier_figure(report, points, found, latency, frame.palette())
-            frame.chart(figure, fleet_words.frontier_conclusion(report, points), key="frontier")
+            frame.main_chart(figure, fleet_words.frontier_conclusion(report, points), key="frontier")
         else:
             st.caption("The closed form has no fleet for any split of up to 16 GPUs.")
     return latency

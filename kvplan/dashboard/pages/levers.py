@@ -15,7 +15,7 @@ def draw_charts(report, found) -> None:
     left, right = st.columns(2, gap="medium")
     with left, frame.section("What moves the ceiling", "sequences that run; in outline what memory would hold"):
         figure = levers_figures.ceiling_figure(found, frame.palette())
-        frame.chart(figure, f"{for_ceiling.label}: {for_ceiling.value}, {for_ceiling.whose}", key="levers_ceiling")
+        frame.main_chart(figure, f"{for_ceiling.label}: {for_ceiling.value}, {for_ceiling.whose}", key="levers_ceiling")
     with right, frame.section("What moves the cost", "of a million output tokens, at each plan's own ceiling"):
         if found.priced:
             figure = levers_figures.cost_figure(found, frame.palette())

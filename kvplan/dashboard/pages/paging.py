@@ -26,7 +26,7 @@ def draw_trade(report, answer) -> None:
     left, right = st.columns(2, gap="medium")
     with left, frame.section("What a larger block costs", f"slots booked and not filled {stage}, on average"):
         figure = paging_figures.waste_figure(report, curve, UNITS[unit], frame.palette())
-        frame.chart(figure, verdict.plain(answer.sentence), key="waste_chart")
+        frame.main_chart(figure, verdict.plain(answer.sentence), key="waste_chart")
     with right, frame.section("What a larger block saves", "entries of 4 bytes in the table of a finished sequence"):
         figure = paging_figures.table_figure(report, curve, frame.palette())
         frame.chart(figure, "A block table shrinks in proportion to the block", key="table_chart")

@@ -15,16 +15,14 @@ AT_ONCE, AT_RATE = "all at once", "at the plan's rate"
 def draw_runs(report, runs) -> None:
     """Both policies on the same requests: occupancy, and requests that run."""
     last = pool_figures.last_step(runs)
-    for column, run in zip(st.columns(2, gap="medium"), (runs.reserve, runs.on_demand), strict=True):
+    columns, draws = st.columns(2, gap="medium"), (frame.main_chart, frame.chart)
+    for column, draw, run in zip(columns, draws, (runs.reserve, runs.on_demand), strict=True):
         with column, st.container(gap="xsmall"):
             name = pool_figures.POLICY_NAMES[run.outcome.policy].capitalize()
             result = f"{name}: {count(run.outcome.running_before_drain)} run, {count(run.outcome.steps)} steps"
             frame.heading(result)
-            frame.chart(
-                pool_figures.occupancy_figure(report, run, last, frame.palette()),
-                result,
-                key=f"pool_{run.outcome.policy}",
-            )
+            figure = pool_figures.occupancy_figure(report, run, last, frame.palette())
+            draw(figure, result, key=f"pool_{run.outcome.policy}")
     st.caption(
         "Booked in blue, tokens held in green, the pool's end dashed; a tick above it is a preemption. Requests are "
         "admitted first come, first served; who is preempted computes its cache again."

@@ -49,7 +49,7 @@ def draw_grid(report, grid, limit, top) -> None:
     with chart:
         figure = sweep_figures.map_figure(found, limit, place, frame.palette())
         picked = partial(sweep_inputs.choose, CHART, grid.x, grid.y)
-        frame.chart(figure, verdict.plain(answer.sentence), key=CHART, on_click=picked)
+        frame.main_chart(figure, verdict.plain(answer.sentence), key=CHART, on_click=picked)
         st.caption(escape(sweep_words.legend(found, limit)))
     with top:
         frame.opening(report, answer, sweep_words.metrics(found, sweep_grid.own_cell(report.plan, quantity)))

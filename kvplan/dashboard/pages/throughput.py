@@ -19,7 +19,7 @@ def draw_rates(report, found) -> None:
     with frame.section("Throughput against batch", "what meets every limit is tinted") as beside:
         with beside:
             per = PER[frame.choice("Output tokens of", PER, "rates_per", VIEW_HELP["rates_per"])]
-        frame.chart(
+        frame.main_chart(
             throughput_figures.rates_figure(report, found, per, frame.palette()),
             f"Output tokens a second rise with the batch; {throughput_words.BINDING[found.binding]}",
             key="rates",
