@@ -48,6 +48,8 @@ def _heading(section: str, listed: tuple) -> str:
 
 
 def main() -> None:
+    # A file of our own, before any page has a symbol as its icon: the browser would ask another host for that.
+    st.set_page_config(page_title="kvplan", page_icon=DASHBOARD / "icon.svg", layout="wide")
     st.logo(DASHBOARD / "logo.svg", size="large")
     catalog.refresh()
 
@@ -56,8 +58,7 @@ def main() -> None:
         for section, listed in PAGES.items()
     }
     page = st.navigation(pages, position="top")
-    # A file of our own: with a symbol as its icon, the browser would ask another host for it.
-    st.set_page_config(page_title=f"{page.title} · kvplan", page_icon=DASHBOARD / "icon.svg", layout="wide")
+    st.set_page_config(page_title=f"{page.title} · kvplan")
     plan = sidebar.current_plan(comparing=page.url_path == COMPARE)
     report = evaluate(plan)
     st.session_state["report"] = report
