@@ -36,6 +36,18 @@ def test_a_viewer_sees_one_sentence_and_the_log_has_the_cause(module, function, 
     assert not any(SECRET in str(node.proto) for node in app._tree if getattr(node, "proto", None))
 
 
+def test_a_page_that_fails_leaves_the_sidebar_to_change_the_plan_with(monkeypatch, as_served, caplog):
+    app = AppTest.from_file(APP, default_timeout=30)
+    with monkeypatch.context() as patched:
+        patched.setattr(metrics, "ceiling", fail)
+        app.run()
+        assert app.error
+        app.selectbox(key="model").set_value("llama-3.1-70b").run()
+    app.run()
+    assert not app.error
+    assert app.session_state["session"].plan.model == "llama-3.1-70b"
+
+
 def test_the_page_comes_back_once_nothing_fails_any_more(monkeypatch, as_served, caplog):
     with monkeypatch.context() as patched:
         patched.setattr(metrics, "ceiling", fail)
