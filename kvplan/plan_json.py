@@ -15,7 +15,8 @@ from kvplan.specs import read_json, shorten, shown, why_unreadable
 from kvplan.version import VERSION
 
 SCHEMA = "kvplan.plan/1"
-MAX_BYTES = 2**20
+MAX_MB = 1
+MAX_BYTES = MAX_MB * 2**20
 WORDS = ("name", "description")
 """Free text of a file; no part of its plan."""
 ELSEWHERE = {

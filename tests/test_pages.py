@@ -23,9 +23,10 @@ from kvplan import (
     load_preset,
     metrics,
     model_from_hf_config,
+    plan_json,
     verdict,
 )
-from kvplan.dashboard import controls, frame, inputs, plan_file, sidebar, trace_reader
+from kvplan.dashboard import controls, frame, inputs, sidebar, trace_reader
 from kvplan.hf_config import MAX_MB
 from kvplan.links import short_query
 from kvplan.log_text import MAX_MIB
@@ -450,7 +451,7 @@ def test_the_server_takes_every_file_that_an_uploader_offers_to_take():
     """It refuses larger ones whatever an uploader says, and counts what frames a file on its way; so does the proxy."""
     root = Path(APP).parent
     most = tomllib.loads((root / ".streamlit/config.toml").read_text())["server"]["maxUploadSize"]
-    for limit in (trace_reader.MAX_TRACE_MB, MAX_MB, plan_file.MAX_PLAN_MB, MAX_MIB):
+    for limit in (trace_reader.MAX_TRACE_MB, MAX_MB, plan_json.MAX_MB, MAX_MIB):
         assert limit < most
     assert f"client_max_body_size {most}m;" in (root / "deploy/nginx.conf").read_text()
 

@@ -11,12 +11,13 @@ from kvplan import curves
 from kvplan.compare_words import NAMES, short_name
 from kvplan.comparison_json import to_json
 from kvplan.dashboard.inputs import VIEW_HELP
-from kvplan.dashboard.plan_file import MAX_PLAN_MB, plans_in
+from kvplan.dashboard.plan_file import plans_in
 from kvplan.dashboard.sidebar import compare_with, open_plan, ready_plans
 from kvplan.differences import value_words
 from kvplan.links import MAX_LENGTH, MAX_PLANS, decode_comparison
 from kvplan.markdown import escape
 from kvplan.plan import Plan
+from kvplan.plan_json import MAX_MB
 from kvplan.report import Report
 from kvplan.specs import shorten
 
@@ -85,7 +86,7 @@ def _draw_add() -> None:
     if st.button("Add its plans", disabled=not link.strip(), key="compare_add_link"):
         _add(*decode_comparison(link), origin="link")
     uploaded = st.file_uploader(
-        "File", type="json", max_upload_size=MAX_PLAN_MB, key="compare_file", help=VIEW_HELP["compare_file"]
+        "File", type="json", max_upload_size=MAX_MB, key="compare_file", help=VIEW_HELP["compare_file"]
     )
     if uploaded is not None:
         _offer(uploaded)

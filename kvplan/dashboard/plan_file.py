@@ -13,9 +13,7 @@ from kvplan.dashboard.sidebar import open_plan
 from kvplan.differences import change_words
 from kvplan.markdown import escape
 from kvplan.plan import Plan
-from kvplan.plan_json import to_json
-
-MAX_PLAN_MB = 1
+from kvplan.plan_json import MAX_MB, to_json
 
 
 @st.fragment
@@ -38,7 +36,7 @@ def draw(plan: Plan) -> None:
         uploaded = st.file_uploader(
             "Open a plan",
             type="json",
-            max_upload_size=MAX_PLAN_MB,
+            max_upload_size=MAX_MB,
             key="open_plan",
             help=VIEW_HELP["open_plan"],
         )
