@@ -54,6 +54,7 @@ def scenes() -> Iterator[tuple[str, Scene]]:
     yield "ceiling-link-notes", Scene("/" + BROKEN)
     yield "ceiling-copy-link", Scene("/" + PLAN, _click(".st-key-copy_link button"))
     yield "ceiling-sidebar", Scene("/" + PLAN, _open_sidebar)
+    yield "compare-three", Scene("/compare" + PLAN + "&b.tp=8&c.preset=llama-8b-chat-h100")
     yield "engine_log-pasted", Scene("/engine-log" + PLAN, _paste)
     yield "pool-long-run", Scene("/pool" + PLAN, _run_long, rests=False)
     yield "guide-answers", Scene("/guide" + PLAN, _click(".st-key-guide_show button"))
@@ -130,6 +131,8 @@ def take(folder: Path, words: list[str]) -> None:
             if not wanted:
                 continue
             with opened(running.address, browser, scheme=scheme, **SIZES[size]) as page:
+                # The browser remembers whether the sidebar was left open.
+                page.add_init_script("localStorage.clear()")
                 for name, scene in wanted.items():
                     _take_one(page, running.address, scene, folder / f"{name}.png")
 

@@ -33,7 +33,9 @@ def draw(plan: Plan, report: Report) -> None:
         _draw_ready_plan()
         with st.container(horizontal=True, vertical_alignment="center", gap="xsmall", key="plans"):
             undo.draw()
-            plan_file.draw(plan)
+            # As wide as its button, so that it stands on the same line.
+            with st.container(width="content"):
+                plan_file.draw(plan)
     with st.container(gap="xsmall"):
         _draw_model(report)
         _draw_hardware(report)

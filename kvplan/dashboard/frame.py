@@ -120,18 +120,19 @@ def main_chart(figure: go.Figure, conclusion: str, key: str, on_click: Callable[
 
 def pills(label: str, options: list[str], preselected: list[str], help: str) -> list[str]:
     """A choice of lines to show. It is a view: kept in the session while its options exist, never part of a link."""
-    # The control's own label is not shown, and with it its help.
-    st.markdown(f":gray[{label.lower()}]", help=help, width="content")
-    return st.pills(
-        label,
-        options,
-        selection_mode="multi",
-        default=preselected,
-        label_visibility="collapsed",
-        key=f"pills {' '.join(options)}",
-        persist_state="session",
-        help=help,
-    )
+    with st.container(horizontal=True, vertical_alignment="center", width="content", gap="small"):
+        # The control's own label is not shown, and with it its help.
+        st.markdown(f":gray[{label.lower()}]", help=help, width="content")
+        return st.pills(
+            label,
+            options,
+            selection_mode="multi",
+            default=preselected,
+            label_visibility="collapsed",
+            key=f"pills {' '.join(options)}",
+            persist_state="session",
+            help=help,
+        )
 
 
 def table(rows: pd.DataFrame, decimals: dict[str, int], plan_row: pd.Series | None = None) -> None:
@@ -159,6 +160,7 @@ def choice(label: str, options: Iterable[str], key: str, help: str, default: str
             key=key,
             persist_state="session",
             help=help,
+            wrap=True,
         )
         # The control's own label is not shown, and with it its help.
         st.markdown("&nbsp;", help=help, width="content")

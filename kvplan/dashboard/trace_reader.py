@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import streamlit as st
 
 from kvplan.dashboard.frame import main_label, once, once_opened
@@ -19,7 +21,12 @@ MAX_ROWS = 2_000_000
 
 
 def trace_read() -> Trace | None:
-    """The trace that was read last in this session."""
+    """The trace that was uploaded, or the last one of this session that could be read. A page asks before the sidebar
+    is drawn, which says what is wrong with an upload."""
+    uploaded = st.session_state.get("trace_file")
+    if uploaded is not None:
+        with suppress(ValueError):
+            return _read(uploaded)
     return st.session_state.get("trace_read", (None, None))[1]
 
 
@@ -41,18 +48,16 @@ def _draw_reader(plan: Plan) -> None:
     )
     uploaded = st.file_uploader("Upload", max_upload_size=MAX_TRACE_MB, key="trace_file", help=VIEW_HELP["trace_file"])
     with st.expander("Columns, where the guess is wrong", type="compact", key="trace_columns"):
-        typed = {
-            role: st.text_input(f"{role.capitalize()} from", key=f"trace_{role}", help=VIEW_HELP["trace_columns"])
-            for role in ROLES
-        }
+        for role in ROLES:
+            st.text_input(f"{role.capitalize()} from", key=f"trace_{role}", help=VIEW_HELP["trace_columns"])
     if uploaded is not None:
-        _offer(plan, uploaded, {role: name for role, name in typed.items() if name})
+        _offer(plan, uploaded)
 
 
-def _offer(plan: Plan, uploaded, columns: dict[str, str]) -> None:
+def _offer(plan: Plan, uploaded) -> None:
     """What the file holds and how it was read, and the button that takes it."""
     try:
-        trace = _read(uploaded, columns)
+        trace = _read(uploaded)
     except ValueError as error:
         st.error(escape(str(error)))
         return
@@ -65,8 +70,9 @@ def _offer(plan: Plan, uploaded, columns: dict[str, str]) -> None:
         open_plan(with_trace(plan, trace))
 
 
-def _read(uploaded, columns: dict[str, str]) -> Trace:
-    """The trace, read once for each file and choice of columns."""
+def _read(uploaded) -> Trace:
+    """The trace, read once for each file and choice of columns. Raises ValueError where there is none."""
+    columns = {role: name for role in ROLES if (name := st.session_state.get(f"trace_{role}"))}
     return once("trace_read", (uploaded.file_id, tuple(columns.items())), lambda: _with_progress(uploaded, columns))
 
 
