@@ -1,10 +1,12 @@
 """How long the browser takes from the release of a dragged slider to the repainted chart, beside an app of one chart.
 
-    python benchmarks/drag.py [--moves N] [PAGE ...]
+    python benchmarks/drag.py [--moves N] [--own] [PAGE ...]
 
 Serves the dashboard and `bare.py`, opens both in headless Chromium, and drags the context of one and the other in turns
-with the mouse. The clock runs in the browser, from the release of the button to the second frame in which the page's
-first chart shows lines and words that it did not show before. `idle` is when the whole page has run. Needs a Chromium.
+with the mouse; with `--own` the other is `one_chart.py`, which draws the page's own chart and nothing else (the chart
+of Fleet after a search, which the page leaves to a worker). The clock runs in the browser, from the release of the
+button to the second frame in which the page's main chart shows lines and words that it did not show before. `idle` is
+when the whole page has run. Needs a Chromium.
 """
 
 from __future__ import annotations
@@ -22,15 +24,17 @@ from timing import Row, table
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-renderer-backgrounding"]
 CHARTS = {
-    "ceiling": "ceiling_chart",
-    "batching": "utilisation_chart",
-    "paging": "waste_chart",
-    "throughput": "rates",
-    "pool": "pool_reserve",
-    "fleet": "frontier",
-    "levers": "levers_ceiling",
+    "ceiling": ("ceiling_chart", "ceiling"),
+    "batching": ("utilisation_chart", "batching"),
+    "paging": ("waste_chart", "waste"),
+    "throughput": ("rates", "throughput"),
+    "pool": ("pool_reserve", "pool-reserve"),
+    "fleet": ("frontier", "fleet"),
+    "levers": ("levers_ceiling", "levers-ceiling"),
 }
-"""The main chart of each page, by its key; the map of Sweep has the context on an axis and stays as it is."""
+"""The main chart of each page, by its key there and its name in `kvplan.charts`. The map of Sweep has the context on an
+axis and stays as it is."""
+BARE, ONE_CHART = "benchmarks/bare.py", "benchmarks/one_chart.py"
 CONTEXTS = [2**power for power in range(8, 21)]
 """Places of the context slider, in tokens."""
 PLACES = (4096, 16384)
@@ -90,26 +94,29 @@ def drag(page: Page, chart: str, place: int) -> Drag:
 def in_turns(ours: Page, chart: str, theirs: Page, moves: int) -> tuple[list[Drag], list[Drag]]:
     """Drags of one page and the other, one after another, so that both see the same machine."""
     pairs = []
-    # An even number, so that the other page's slider stands for the next page where it stood for this one.
-    for move in range(WARM_UP + moves + moves % 2):
+    for move in range(WARM_UP + moves):
         place = PLACES[move % len(PLACES)]
         pairs.append((drag(ours, chart, place), drag(theirs, "chart", place)))
         ours.wait_for_timeout(REST_MS)
     return tuple(map(list, zip(*pairs[WARM_UP:], strict=True)))
 
 
-def rows(pages: Iterable[str] = tuple(CHARTS), moves: int = MOVES) -> Iterator[Row]:
-    """Milliseconds: the median and the 95th percentile of the drags, and the median to the end of the run."""
-    with serving() as ours, serving(app="benchmarks/bare.py") as theirs, sync_playwright() as playwright:
+def rows(pages: Iterable[str] = tuple(CHARTS), moves: int = MOVES, own: bool = False) -> Iterator[Row]:
+    """Milliseconds: the median and the 95th percentile of the drags, and the median to the end of the run. `own`:
+    beside the page's own chart."""
+    beside = "a slider and this chart" if own else "a slider and a chart"
+    with serving() as ours, serving(app=ONE_CHART if own else BARE) as theirs, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        bare = opened(browser, theirs.address, "chart")
         for name in pages:
-            page = opened(browser, f"{ours.address}/{'' if name == 'ceiling' else name}", CHARTS[name])
-            found = in_turns(page, CHARTS[name], bare, moves)
+            key, chart = CHARTS[name]
+            page = opened(browser, f"{ours.address}/{'' if name == 'ceiling' else name}", key)
+            other = opened(browser, f"{theirs.address}/?chart={chart}", "chart")
+            found = in_turns(page, key, other, moves)
             page.close()
+            other.close()
             for what, figure in FIGURES.items():
-                mine, other = map(figure, found)
-                yield Row(f"drag: {name}, {what}", mine, "a slider and a chart", other, "ms")
+                mine, others = map(figure, found)
+                yield Row(f"drag: {name}, {what}", mine, beside, others, "ms")
         browser.close()
 
 
@@ -129,8 +136,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("pages", nargs="*", choices=[*CHARTS, []], help="pages; all of them without any")
     parser.add_argument("--moves", type=int, default=MOVES, help="drags of each page")
+    parser.add_argument("--own", action="store_true", help="beside an app of the page's own chart")
     options = parser.parse_args()
-    print(table(rows(options.pages or CHARTS, options.moves)))
+    print(table(rows(options.pages or CHARTS, options.moves, options.own)))
 
 
 if __name__ == "__main__":
