@@ -2,7 +2,9 @@
 
 import asyncio
 from contextlib import AsyncExitStack
+from urllib.request import urlopen
 
+import pandas as pd
 import pytest
 from answered import Move, answers
 from figures_shown import OF_PAGE
@@ -11,6 +13,8 @@ from serving import serving
 from stream import Reply, tab
 
 from kvplan import Plan, evaluate, metrics
+from kvplan.curves import ceiling_table
+from kvplan.dashboard import frame
 
 MOVES = 3
 LONGEST_REPLY_S = 60
@@ -55,6 +59,18 @@ def test_a_page_opens_with_the_figures_it_is_held_against(address, page):
     assert user.answers.wrong == []
     assert None not in user.answers.seconds
     assert user.replies[0].charts
+
+
+def test_a_table_is_there_at_its_own_address(address):
+    async def opens() -> bytes:
+        async with tab(address, "") as connected:
+            user = User(connected, OTHER, seed=0)
+            await user.open()
+            (table,) = user.replies[0].downloads
+            with urlopen(f"{address}/{table.lstrip('/')}") as answer:
+                return answer.read()
+
+    assert asyncio.run(opens()).decode() == frame.csv_text(pd.DataFrame(ceiling_table(evaluate(OTHER))))
 
 
 @pytest.mark.parametrize("page", OF_PAGE)

@@ -200,7 +200,7 @@ def _draw_workload(plan: Plan, report: Report) -> None:
 
 def _folded(label: str, key: str) -> DeltaGenerator | None:
     """Controls that a planner seldom moves: drawn from when they are first opened, or the plan sets one of them. A
-    control that were taken away again would take its field out of the address."""
+    control that was taken away again would take its field out of the address."""
     part = st.expander(label, type="compact", key=key, on_change="rerun")
     plan = _session().plan
     is_set = any(getattr(plan, name) != value for name, value in DEFAULTS if name not in ALWAYS_DRAWN)

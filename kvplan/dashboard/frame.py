@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 
 import pandas as pd
 import plotly.graph_objects as go
@@ -171,7 +170,7 @@ def csv(rows: pd.DataFrame, name: str) -> None:
     """A table as a file."""
     st.download_button(
         "CSV",
-        partial(csv_text, rows),
+        csv_text(rows),
         file_name=name,
         mime="text/csv",
         type="tertiary",
