@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 import streamlit as st
 
 from kvplan import catalog, evaluate
-from kvplan.dashboard import controls, failures, sidebar
+from kvplan.dashboard import controls, failures, frame, sidebar
 
 DASHBOARD = Path(sidebar.__file__).parent
 FIRST, COMPARE = "ceiling", "compare"
@@ -64,7 +64,7 @@ def main() -> None:
     st.session_state["report"] = report
     # The page before the sidebar, so that the browser paints its chart without waiting for the controls; a page that
     # fails leaves them there to change the plan with.
-    with failures.told():
+    with failures.told(), frame.drawing(page.url_path):
         page.run()
     with st.sidebar:
         controls.draw(plan, report)

@@ -65,14 +65,26 @@ def opening(report: Report, verdict: Verdict, metrics: list[Metric], others: Seq
 
 
 @contextmanager
+def drawing(page: str) -> Iterator[None]:
+    """Around a page, by its address: remembers which one the browser shows."""
+    st.session_state["is_shown"] = st.session_state.get("shown") == page
+    yield
+    st.session_state["shown"] = page
+
+
+@contextmanager
 def below_opening(
     report: Report, verdict: Verdict, metrics: list[Metric], others: Sequence[Plan] = ()
 ) -> Iterator[None]:
-    """A page's opening above what is drawn in the block, which is sent to the browser before it."""
-    top = st.container()
-    yield
+    """A page's opening above what is drawn in the block. Where the browser shows the page already, the block is sent
+    before it; else the opening would come later and push down what is there."""
+    top, is_shown = st.container(), st.session_state["is_shown"]
+    if is_shown:
+        yield
     with top:
         opening(report, verdict, metrics, others)
+    if not is_shown:
+        yield
 
 
 def link_notes() -> None:
@@ -112,9 +124,11 @@ def chart(figure: go.Figure, conclusion: str, key: str, on_click: Callable[[], N
 
 
 def main_chart(figure: go.Figure, conclusion: str, key: str, on_click: Callable[[], None] | None = None) -> None:
-    """The chart that a page is opened for, painted before the rest of the page is drawn."""
+    """The chart that a page is opened for. Where the browser shows the page already, it paints this before the rest is
+    drawn again."""
     chart(figure, conclusion, key, on_click)
-    time.sleep(PAINTING_S)
+    if st.session_state["is_shown"]:
+        time.sleep(PAINTING_S)
 
 
 def pills(label: str, options: list[str], preselected: list[str], help: str) -> list[str]:

@@ -45,14 +45,14 @@ def draw_grid(report, grid, limit, top) -> None:
         chosen = 0 if grid.third is None else sweep_inputs.one_of(grid.third)
     found = sweep_grid.Map(grid, chosen)
     answer = sweep_words.opening(found, limit)
+    with top:
+        frame.opening(report, answer, sweep_words.metrics(found, sweep_grid.own_cell(report.plan, quantity)))
     place = look_at(found)
     with chart:
         figure = sweep_figures.map_figure(found, limit, place, frame.palette())
         picked = partial(sweep_inputs.choose, CHART, grid.x, grid.y)
         frame.main_chart(figure, verdict.plain(answer.sentence), key=CHART, on_click=picked)
         st.caption(escape(sweep_words.legend(found, limit)))
-    with top:
-        frame.opening(report, answer, sweep_words.metrics(found, sweep_grid.own_cell(report.plan, quantity)))
     frame.captions(f":material/info: {escape(line)}." for line in sweep_words.notes(report, grid))
     draw_table(report, found)
 
