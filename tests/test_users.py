@@ -1,7 +1,8 @@
 """Several users at once, by Streamlit's own protocol: every move has its reply, and each user their own figures."""
 
 import asyncio
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from urllib.request import urlopen
 
 import pandas as pd
@@ -47,13 +48,20 @@ def test_every_move_has_its_reply_and_each_user_their_own_figures(address):
         assert len({move.plan for move in user.moves}) > 1
 
 
+@asynccontextmanager
+async def visiting(address: str, page: str) -> AsyncIterator[User]:
+    """A user on a page that has opened."""
+    async with tab(address, page) as connected:
+        user = User(connected, OTHER, seed=0)
+        await user.open()
+        yield user
+
+
 @pytest.mark.parametrize("page", OF_PAGE)
 def test_a_page_opens_with_the_figures_it_is_held_against(address, page):
     async def opens() -> User:
-        async with tab(address, page) as connected:
-            user = User(connected, OTHER, seed=0)
-            await user.open()
-        return user
+        async with visiting(address, page) as user:
+            return user
 
     user = asyncio.run(opens())
     assert user.answers.wrong == []
@@ -62,28 +70,24 @@ def test_a_page_opens_with_the_figures_it_is_held_against(address, page):
 
 
 def test_a_table_is_there_at_its_own_address(address):
-    async def opens() -> bytes:
-        async with tab(address, "") as connected:
-            user = User(connected, OTHER, seed=0)
-            await user.open()
+    async def loads_down() -> bytes:
+        async with visiting(address, "") as user:
             (table,) = user.replies[0].downloads
             with urlopen(f"{address}/{table.lstrip('/')}") as answer:
                 return answer.read()
 
-    assert asyncio.run(opens()).decode() == frame.csv_text(pd.DataFrame(ceiling_table(evaluate(OTHER))))
+    assert asyncio.run(loads_down()).decode() == frame.csv_text(pd.DataFrame(ceiling_table(evaluate(OTHER))))
 
 
 @pytest.mark.parametrize("page", OF_PAGE)
 def test_the_chart_of_a_page_that_is_shown_is_sent_before_its_figures_and_the_sidebar(address, page):
-    async def opens() -> list[Reply]:
-        async with tab(address, page) as connected:
-            user = User(connected, OTHER, seed=0)
-            await user.open()
+    async def moves_once() -> list[Reply]:
+        async with visiting(address, page) as user:
             await user.move()
             await user.has_come(LONGEST_REPLY_S)
         return user.replies
 
-    first, moved = asyncio.run(opens())
+    first, moved = asyncio.run(moves_once())
     # At first the figures: they stand above the chart, and would push it down.
     assert first.kinds.index("metric") < first.kinds.index("plotly_chart") < first.kinds.index("slider")
     assert moved.kinds.index("plotly_chart") < moved.kinds.index("metric")

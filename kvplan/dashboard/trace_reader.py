@@ -33,7 +33,7 @@ def trace_read() -> Trace | None:
 def draw(plan: Plan) -> None:
     """The reader, and the way back to the workload once a trace has been read."""
     box = st.popover("Read a trace", icon=":material/upload_file:", key="trace", on_change="rerun")
-    if once_opened(box, "trace") is not None:
+    if box := once_opened(box, "trace"):
         with box:
             _draw_reader(plan)
     if plan.table is not None and st.button("Back to the workload", type="tertiary", key="drop_table"):
